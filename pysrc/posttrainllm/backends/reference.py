@@ -1,0 +1,74 @@
+"""reference: the float64 judge. It replays the same tape on NumPy, so it also proves the plan's addresses.
+
+Every four bytes of a region are one float64 here; integers (tokens, seeds) are held exactly.
+"""
+
+from __future__ import annotations
+
+from ..compile.graph import REGIONS
+from ..compile.tape import OFFSET_MASK, REGION_SHIFT, Tape, decode
+from ..dims import ELEMENT_BYTES, product
+from ..errors import DataError, DeviceError
+from ..ops.lazy import np
+
+
+class ReferenceMachine:
+    """The tape on float64 arrays. Slow and right."""
+
+    name = "reference"
+    description = "float64 reference (NumPy)"
+
+    def __init__(self) -> None:
+        self._regions: dict[str, object] = {region: np.zeros(0) for region in REGIONS}
+        self._integers: set[tuple[int, int]] = set()
+
+    def allocate(self, region_bytes: dict[str, int]) -> None:
+        for region, nbytes in region_bytes.items():
+            old = self._regions[region]
+            if old.size * ELEMENT_BYTES < nbytes:
+                self._regions[region] = np.zeros(nbytes // ELEMENT_BYTES)
+
+    def _part(self, address: int, elements: int):
+        region, offset = REGIONS[address >> REGION_SHIFT], (address & OFFSET_MASK) // ELEMENT_BYTES
+        part = self._regions[region][offset : offset + elements]
+        if part.size != elements:
+            raise DeviceError("reference", f"region {region} holds the operand", f"{elements} elements at {offset} came")
+        return part
+
+    def _integral(self, address: int) -> bool:
+        """Inputs and the seed are i32; everything else is f32."""
+        region = REGIONS[address >> REGION_SHIFT]
+        return region == "inputs" or (region == "slots" and (address & OFFSET_MASK) == 256)
+
+    def upload(self, address: int, data) -> None:
+        values = np.frombuffer(data, "<i4" if self._integral(address) else "<f4")
+        self._part(address, values.size)[...] = values
+
+    def download(self, address: int, nbytes: int) -> bytes:
+        values = self._part(address, nbytes // ELEMENT_BYTES)
+        return values.astype("<i4" if self._integral(address) else "<f4").tobytes()
+
+    def download_f64(self, address: int, nbytes: int):
+        """The same in full precision, for tests: a float64 array of nbytes/4 elements."""
+        return self._part(address, nbytes // ELEMENT_BYTES).copy()
+
+    def load(self, tape: Tape) -> object:
+        calls = []
+        for index, entry in enumerate(decode(tape)):
+            arrays = []
+            for argument, (region, offset) in zip(entry.kernel.args, entry.operands):
+                shape = entry.kernel.shape(argument, entry.sizes)
+                place = (REGIONS.index(region) << REGION_SHIFT) | offset
+                arrays.append(self._part(place, product(shape)).reshape(shape))
+            calls.append((index, entry, arrays))
+        return calls
+
+    def replay(self, loaded: object) -> None:
+        for index, entry, arrays in loaded:
+            try:
+                entry.kernel.run(entry.sizes, entry.params, *arrays)
+            except IndexError as error:
+                raise DataError(f"record {index} {entry.kernel.name}: a token or target lies outside the vocabulary ({error})") from error
+
+    def close(self) -> None:
+        self._regions = {}

@@ -1,0 +1,130 @@
+"""GPT-2's shape: pre-LN blocks, learned positions, biases, GELU, a 4× MLP, a head tied to the token embedding.
+
+`parameters` lists the weights; `trace` runs the model once on symbols and gives its Graph.
+Addresses: parameters end in .weight or .bias; activations are `embed`, `blocks.i.ln_1`, `blocks.i.attn.qkv`,
+`blocks.i.attn.y`, `blocks.i.attn.out`, `blocks.i.resid_mid`, `blocks.i.ln_2`, `blocks.i.mlp.pre`, `blocks.i.mlp.post`,
+`blocks.i.mlp.out`, `blocks.i.resid_post`, `ln_f`, `logits`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..compile.graph import Graph, Value
+from ..dims import ALIGN_BYTES, ELEMENT_BYTES, product, round_up
+from .config import GPTConfig
+
+INIT_STD = 0.02
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A weight: its address, shape, how it starts (`std` of a normal, or a constant), and whether AdamW decays it."""
+
+    name: str
+    shape: tuple[int, ...]
+    std: float
+    constant: float
+    decayed: bool
+
+
+def parameters(config: GPTConfig) -> list[Parameter]:
+    """Every weight, decayed ones (matrices and embeddings) first, then gains and biases, each in model order.
+
+    Starting values are GPT-2's: normal 0.02; projections into the residual stream 0.02/sqrt(2L); gains 1, biases 0.
+    """
+    c, f = config.channels, config.hidden
+    residual = INIT_STD / (2 * config.layers) ** 0.5
+    found: list[Parameter] = []
+
+    def weight(name: str, shape: tuple[int, ...], std: float = INIT_STD) -> None:
+        found.append(Parameter(f"{name}.weight", shape, std, 0.0, True))
+
+    def vector(name: str, width: int, constant: float = 0.0) -> None:
+        found.append(Parameter(name, (width,), 0.0, constant, False))
+
+    def norm(name: str) -> None:
+        vector(f"{name}.weight", c, 1.0)
+        vector(f"{name}.bias", c)
+
+    weight("wte", (config.vocabulary, c))
+    weight("wpe", (config.context, c))
+    for layer in range(config.layers):
+        block = f"blocks.{layer}"
+        norm(f"{block}.ln_1")
+        weight(f"{block}.attn.qkv", (c, 3 * c))
+        vector(f"{block}.attn.qkv.bias", 3 * c)
+        weight(f"{block}.attn.proj", (c, c), residual)
+        vector(f"{block}.attn.proj.bias", c)
+        norm(f"{block}.ln_2")
+        weight(f"{block}.mlp.fc", (c, f))
+        vector(f"{block}.mlp.fc.bias", f)
+        weight(f"{block}.mlp.proj", (f, c), residual)
+        vector(f"{block}.mlp.proj.bias", c)
+    norm("ln_f")
+    return [p for p in found if p.decayed] + [p for p in found if not p.decayed]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each weight stands in the flat buffers (params, grads, m, v share it). Offsets are multiples of 256 bytes."""
+
+    parameters: tuple[Parameter, ...]
+    offsets_bytes: dict[str, int]
+    decayed_bytes: int
+    total_bytes: int
+
+    @classmethod
+    def of(cls, config: GPTConfig) -> "Layout":
+        """The layout of a model's weights."""
+        offsets, position, decayed = {}, 0, 0
+        found = parameters(config)
+        for parameter in found:
+            offsets[parameter.name] = position
+            position += round_up(product(parameter.shape) * ELEMENT_BYTES, ALIGN_BYTES)
+            if parameter.decayed:
+                decayed = position
+        return cls(tuple(found), offsets, decayed, position)
+
+    def values(self) -> dict[str, Value]:
+        """A fresh Value for every weight."""
+        return {p.name: Value(p.name, p.shape, "f32", "params", self.offsets_bytes[p.name]) for p in self.parameters}
+
+
+def trace(
+    graph: Graph, config: GPTConfig, weights: dict[str, Value], tokens: Value, batch: int, time: int
+) -> dict[str, Value]:
+    """Run the model on symbols: tokens [B,T] i32 to logits [R,V]. Returns every named activation by address."""
+    c, f = config.channels, config.hidden
+    sizes = {"B": batch, "T": time, "R": batch * time, "C": c, "H": config.heads, "D": config.head_width}
+    sizes |= {"V": config.vocabulary, "P": config.context}
+    named: dict[str, Value] = {}
+
+    def op(name: str, out: str, changes: dict[str, int] | None = None, **values: Value) -> Value:
+        node = graph.call(name, sizes | (changes or {}), out=out, **values)
+        named[out] = node.written()[0]
+        return named[out]
+
+    def layernorm(x: Value, name: str) -> Value:
+        return op("layernorm", name, x=x, weight=weights[f"{name}.weight"], bias=weights[f"{name}.bias"])
+
+    def linear(x: Value, name: str, out: str, inputs: int, outputs: int) -> Value:
+        weight, bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
+        return op("linear", out, {"I": inputs, "O": outputs}, x=x, weight=weight, bias=bias)
+
+    def add(a: Value, b: Value, out: str) -> Value:
+        return op("add", out, {"N": product(a.shape)}, a=a, b=b)
+
+    x = op("embedding", "embed", tokens=tokens, wte=weights["wte.weight"], wpe=weights["wpe.weight"])
+    for layer in range(config.layers):
+        block = f"blocks.{layer}"
+        h = layernorm(x, f"{block}.ln_1")
+        qkv = linear(h, f"{block}.attn.qkv", f"{block}.attn.qkv", c, 3 * c)
+        y = op("attention", f"{block}.attn.y", qkv=qkv)
+        x = add(x, linear(y, f"{block}.attn.proj", f"{block}.attn.out", c, c), f"{block}.resid_mid")
+        h = layernorm(x, f"{block}.ln_2")
+        pre = linear(h, f"{block}.mlp.fc", f"{block}.mlp.pre", c, f)
+        post = op("gelu", f"{block}.mlp.post", {"N": product(pre.shape)}, x=pre)
+        x = add(x, linear(post, f"{block}.mlp.proj", f"{block}.mlp.out", f, c), f"{block}.resid_post")
+    op("unembed", "logits", x=layernorm(x, "ln_f"), wte=weights["wte.weight"])
+    return named

@@ -1,0 +1,39 @@
+"""The ops: one file each, forward beside backward, in the order that gives kernels their ids on the tape."""
+
+from . import add, attention, cross_entropy, embedding, gelu, layernorm, linear, unembed
+from .adamw import ADAMW
+from .fill import FILL
+from .grad_norm import GRAD_NORM
+from .normal import NORMAL
+from .spec import Arg, Kernel, Op
+
+OPS: dict[str, Op] = {
+    op.forward.name: op
+    for op in (
+        embedding.OP,
+        layernorm.OP,
+        linear.OP,
+        attention.OP,
+        gelu.OP,
+        add.OP,
+        unembed.OP,
+        cross_entropy.OP,
+    )
+}
+
+KERNELS: tuple[Kernel, ...] = (
+    FILL,
+    NORMAL,
+    *(kernel for op in OPS.values() for kernel in (op.forward, *op.backward)),
+    GRAD_NORM,
+    ADAMW,
+)
+KERNEL_IDS: dict[str, int] = {kernel.name: index for index, kernel in enumerate(KERNELS)}
+
+
+def kernel(name: str) -> Kernel:
+    """The kernel of that name (KeyError when there is none)."""
+    return KERNELS[KERNEL_IDS[name]]
+
+
+__all__ = ["Arg", "KERNELS", "KERNEL_IDS", "Kernel", "OPS", "Op", "kernel"]
