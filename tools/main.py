@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from tools import emscripten, lock, venv
+from tools import corpus, downloads, emscripten, lock, venv
 from tools.shell import BuildError, Steps, say
 
 USAGE = """usage: ./build.sh COMMAND [OPTIONS]
@@ -29,11 +29,12 @@ def native_steps() -> list:
         ("Compiler", venv.compiler),
         ("Python packages", venv.requirements),
         ("The package and its C++ engine", venv.package),
+        ("Shakespeare", corpus.build),
     ]
 
 
 def all_steps() -> list:
-    return [*native_steps(), ("Emscripten", emscripten.setup)]
+    return [*native_steps(), ("Files from npm and PyPI", downloads.fetch), ("Emscripten", emscripten.setup)]
 
 
 def perform(steps: list) -> None:
