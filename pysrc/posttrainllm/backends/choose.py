@@ -1,0 +1,59 @@
+"""Which engine runs: the first of a list that exists here and passes its self-test, and why not the others."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+
+from ..errors import ConfigError, DeviceError, DeviceUnavailableError, SelfTestError
+from .base import Machine
+from .reference import ReferenceMachine
+
+DEVICES = ("auto", "cpu", "reference")
+IN_BROWSER = sys.platform == "emscripten"
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine as a person reads of it: name, description, whether it was chosen, and why or why not."""
+
+    name: str
+    description: str
+    chosen: bool
+    why: str
+
+
+def default_threads() -> int:
+    """As many threads as cores, at most 8."""
+    return max(1, min(8, os.cpu_count() or 1))
+
+
+def open_machine(device: str = "auto", threads: int | None = None, total_bytes: int = 0) -> Machine:
+    """A machine that passed its self-test, with room for `total_bytes`.
+
+    Raises ConfigError for an unknown device, DeviceUnavailableError, SelfTestError or DeviceOutOfMemoryError.
+    """
+    if device not in DEVICES:
+        raise ConfigError("device", f"one of {', '.join(DEVICES)}", f"{device!r} came", "choose one of those")
+    if device == "reference":
+        return ReferenceMachine()
+    if IN_BROWSER:
+        from .wasm import open_wasm
+
+        machine: Machine = open_wasm(total_bytes, threads)
+    else:
+        from .native import CpuMachine
+
+        machine = CpuMachine(threads or default_threads())
+    from .selftest import check
+
+    try:
+        check(machine)
+    except (SelfTestError, DeviceError):
+        machine.close()
+        raise
+    return machine
+
+
+__all__ = ["DEVICES", "DeviceUnavailableError", "Engine", "default_threads", "open_machine"]

@@ -1,0 +1,96 @@
+"""Batches of windows: every token once an epoch, in an order that a seed and a position give, so a cursor can be saved.
+
+An epoch cuts the tokens into windows of T after a small random offset and visits them in a pseudo-random order: a Feistel
+network over the window numbers with cycle walking (Black, Rogaway 2002), which needs no stored permutation.
+"""
+
+from __future__ import annotations
+
+from ..errors import DataError
+from ..ops.normal import GOLDEN, mix
+
+
+def tokens_to_i32(tokens) -> bytes:
+    """Little-endian i32 bytes of a sequence of tokens (a fast path for byte tokens)."""
+    if isinstance(tokens, (bytes, bytearray, memoryview)) and memoryview(tokens).itemsize == 1:
+        wide = bytearray(4 * len(tokens))
+        wide[0::4] = tokens
+        return bytes(wide)
+    return b"".join(int(token).to_bytes(4, "little", signed=True) for token in tokens)
+
+
+def permute(index: int, size: int, key: int) -> int:
+    """Position `index` of a pseudo-random permutation of range(size) chosen by `key`."""
+    bits = max(1, ((size - 1).bit_length() + 1) // 2)
+    mask = (1 << bits) - 1
+    while True:
+        left, right = index >> bits, index & mask
+        for round_number in range(4):
+            left, right = right, left ^ (mix(key + GOLDEN * (round_number + 1) + right) & mask)
+        index = left << bits | right
+        if index < size:
+            return index
+
+
+class Batches:
+    """An endless sequence of (tokens, targets), each [B,T] i32 bytes. targets are tokens shifted by one.
+
+    cursor = {"epoch", "window"} is the next window to be read; give it back to go on exactly there.
+    """
+
+    def __init__(self, tokens, context: int, batch: int, seed: int, cursor: dict | None = None) -> None:
+        if len(tokens) < context + 1:
+            raise DataError("batches", f"at least context + 1 = {context + 1} tokens", f"{len(tokens)} came", code="E-DATA-SHORT")
+        self._tokens, self.context, self.batch, self.seed = tokens, context, batch, seed
+        self.epoch, self.window = 0, 0
+        if cursor:
+            self.epoch, self.window = int(cursor["epoch"]), int(cursor["window"])
+        self._enter()
+
+    def _enter(self) -> None:
+        spare = (len(self._tokens) - 1) % self.context if len(self._tokens) <= 2 * self.context else self.context - 1
+        self._key = mix(self.seed * GOLDEN + self.epoch + 1)
+        self._offset = mix(self._key ^ GOLDEN) % (spare + 1)
+        self.windows = (len(self._tokens) - 1 - self._offset) // self.context
+
+    @property
+    def cursor(self) -> dict[str, int]:
+        """Where the next batch begins."""
+        return {"epoch": self.epoch, "window": self.window}
+
+    def next(self) -> tuple[bytes, bytes]:
+        """The next batch; crosses into the next epoch in mid-batch where it must."""
+        inputs, targets = [], []
+        for _ in range(self.batch):
+            if self.window >= self.windows:
+                self.epoch, self.window = self.epoch + 1, 0
+                self._enter()
+            start = self._offset + permute(self.window, self.windows, self._key) * self.context
+            inputs.append(self._tokens[start : start + self.context])
+            targets.append(self._tokens[start + 1 : start + self.context + 1])
+            self.window += 1
+        return _join(inputs), _join(targets)
+
+
+def _join(rows) -> bytes:
+    if isinstance(rows[0], (bytes, memoryview)):
+        return tokens_to_i32(b"".join(rows))
+    return b"".join(tokens_to_i32(row) for row in rows)
+
+
+IGNORED_ROW = (-100).to_bytes(4, "little", signed=True)
+
+
+def evaluation_batches(tokens, context: int, batch: int, count: int) -> list[tuple[bytes, bytes]]:
+    """At most `count` fixed batches of windows spread evenly over `tokens`; rows that do not exist have ignored targets."""
+    windows = (len(tokens) - 1) // context
+    wanted = min(windows, count * batch)
+    starts = [windows * i // wanted * context for i in range(wanted)]
+    made = []
+    for first in range(0, wanted, batch):
+        rows = starts[first : first + batch]
+        inputs = b"".join(tokens_to_i32(tokens[s : s + context]) for s in rows)
+        targets = b"".join(tokens_to_i32(tokens[s + 1 : s + context + 1]) for s in rows)
+        missing = batch - len(rows)
+        made.append((inputs + bytes(4 * context * missing), targets + IGNORED_ROW * (context * missing)))
+    return made

@@ -1,0 +1,156 @@
+"""A text to train on: checked, hashed, split into a training and a validation part."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib import resources
+from pathlib import Path
+
+from ..configs import load
+from ..errors import DataError
+from ..model.config import GPTConfig
+from .tokenizers import ByteTokenizer
+
+LIMIT_BYTES = 512 * 1024 * 1024
+LARGE_BYTES = 20_000_000
+_BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+
+
+class Corpus:
+    """name, data (UTF-8 bytes, newlines as \\n), sha256 of data, tokens, and the split.
+
+    The validation part is the last `validation_fraction` of the tokens, so no window of it is ever trained on.
+    """
+
+    def __init__(self, name: str, data: bytes, validation_fraction: float | None = None) -> None:
+        self.name, self.data = name, data
+        self.sha256 = hashlib.sha256(data).hexdigest()
+        self.tokenizer = ByteTokenizer()
+        if validation_fraction is None:
+            validation_fraction = load("training")["validation_fraction"]
+        self.split = len(data) - int(len(data) * validation_fraction)
+
+    @property
+    def train(self) -> memoryview:
+        """Training tokens."""
+        return memoryview(self.data)[: self.split]
+
+    @property
+    def validation(self) -> memoryview:
+        """Validation tokens."""
+        return memoryview(self.data)[self.split :]
+
+    @classmethod
+    def from_text(cls, text: str, name: str = "pasted text") -> "Corpus":
+        """From a string. Raises DataError when it is empty."""
+        return cls.from_bytes(text.encode("utf-8", "surrogatepass"), name)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, name: str) -> "Corpus":
+        """From a file's bytes: UTF-8 text. Raises DataError (empty, binary, other encodings, too large)."""
+        return cls(name, _clean(bytes(data), name))
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> "Corpus":
+        """From a text file. Raises DataError when it cannot be read or is not text."""
+        path = Path(path)
+        try:
+            if path.stat().st_size > LIMIT_BYTES:
+                raise _huge(path.name, path.stat().st_size)
+            return cls.from_bytes(path.read_bytes(), path.name)
+        except OSError as error:
+            raise DataError("corpus", "a text file that can be read", f"{path}: {error.strerror}", "check the path") from error
+
+    @classmethod
+    def shakespeare(cls) -> "Corpus":
+        """The bundled plays. Raises DataError when the package was installed without them."""
+        found = resources.files(__package__) / "shakespeare.txt"
+        if not found.is_file():
+            raise DataError(
+                "corpus", "the bundled Shakespeare is made when the project is built", "no shakespeare.txt came",
+                "run ./build.sh build once, or train on a file of yours",
+            )
+        return cls("Shakespeare", found.read_bytes())
+
+    @classmethod
+    def named(cls, name: str) -> "Corpus":
+        """"shakespeare", or the path of a text file."""
+        return cls.shakespeare() if name == "shakespeare" else cls.from_file(name)
+
+    def check(self, config: GPTConfig) -> None:
+        """Raise DataError when a part is shorter than one window of the model."""
+        need = config.context + 1
+        for part, tokens in (("training", self.train), ("validation", self.validation)):
+            if len(tokens) < need:
+                raise DataError(
+                    "corpus",
+                    f"the {part} part holds at least one window of context + 1 = {need:,} tokens",
+                    f"{self.name} has {len(tokens):,} there of {len(self.data):,} in all",
+                    "use a longer text or a model with a shorter context",
+                    code="E-DATA-SHORT",
+                )
+
+    def advice(self, config: GPTConfig) -> list[str]:
+        """Sentences about text and model that a person should read before training; none when all is well."""
+        said = []
+        parameters = config.parameter_count()
+        if len(self.train) * 4 < parameters:
+            said.append(
+                f"This text is small for the model: {len(self.train):,} training tokens against {parameters:,} parameters. "
+                "It will learn the text by heart rather than its style; a smaller model or a longer text is better."
+            )
+        if len(self.data) > LARGE_BYTES:
+            steps = len(self.train) // (config.batch * config.context)
+            said.append(f"This text is long: reading it once takes {steps:,} steps at this model's batch.")
+        return said
+
+    def facts(self) -> dict:
+        """Size and character facts, as the page shows them."""
+        text = self.data.decode("utf-8", "replace")
+        return {
+            "name": self.name,
+            "bytes": len(self.data),
+            "characters": len(text),
+            "lines": self.data.count(b"\n") + (not self.data.endswith(b"\n")),
+            "sha256": self.sha256,
+            "train_tokens": len(self.train),
+            "validation_tokens": len(self.validation),
+            "distinct_bytes": len(set(self.data)),
+            "distinct_characters": len(set(text)),
+            "preview": text[:600],
+        }
+
+
+def _huge(name: str, nbytes: int) -> DataError:
+    return DataError(
+        "corpus", f"a text of at most {LIMIT_BYTES:,} bytes", f"{name} has {nbytes:,}", "cut it into parts",
+        code="E-DATA-HUGE",
+    )
+
+
+def _clean(data: bytes, name: str) -> bytes:
+    if len(data) > LIMIT_BYTES:
+        raise _huge(name, len(data))
+    for bom, encoding in _BOMS.items():
+        if data.startswith(bom):
+            raise _encoding(name, f"it is {encoding}")
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    if not data.strip():
+        raise DataError(
+            "corpus", "a text with at least one letter", f"{name} is empty", "choose or paste a text", code="E-DATA-EMPTY"
+        )
+    nul = data.find(b"\0")
+    if nul >= 0:
+        raise _encoding(name, f"it is a binary file (a zero byte at {nul:,})")
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _encoding(name, f"byte {error.start:,} (0x{data[error.start]:02x}) is not UTF-8") from error
+    return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+
+def _encoding(name: str, came: str) -> DataError:
+    return DataError(
+        "corpus", "a plain text file in UTF-8", f"{name}: {came}", "save it as plain text, UTF-8, and choose it again",
+        code="E-DATA-ENCODING",
+    )

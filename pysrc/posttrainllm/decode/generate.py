@@ -1,0 +1,71 @@
+"""Writing: one token after another, streamed as whole characters."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..errors import ConfigError, DataError
+from .sampler import Sampler, SamplerSettings
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A bit of text: what became readable with this token ("" inside a character), tokens so far, seconds so far.
+
+    reason is None until the last piece: then "length" or "stop".
+    """
+
+    text: str
+    tokens: int
+    seconds: float
+    reason: str | None = None
+
+
+def write(model, prompt: str, tokens: int = 200, *, stop: tuple[str, ...] = (), **sampler) -> Iterator[Piece]:
+    """Continue `prompt` by at most `tokens` tokens; stops before a stop string, which is not shown.
+
+    Past the context the model sees the last `context` tokens only (a sliding window). Raises ConfigError or DataError.
+    """
+    settings = SamplerSettings(**sampler)
+    if not isinstance(tokens, int) or not 1 <= tokens <= 1_000_000:
+        raise ConfigError("write", "tokens is a whole number from 1 to 1,000,000", f"{tokens!r} came", "change it")
+    seen = list(model.tokenizer.encode(prompt))
+    if not seen:
+        raise DataError("write", "a prompt of at least one character", "an empty one came", "type a word or a line break")
+    return _write(model, seen, tokens, tuple(s for s in stop if s), Sampler(settings))
+
+
+def _write(model, seen: list[int], tokens: int, stop: tuple[str, ...], sampler: Sampler) -> Iterator[Piece]:
+    started, stream, held = time.perf_counter(), model.tokenizer.stream(), ""
+    context = model.config.context
+    for count in range(1, tokens + 1):
+        token = sampler.draw(model.logits(seen[-context:]), seen[-context:])
+        seen.append(token)
+        held += stream.push(token)
+        if count == tokens:
+            held += stream.finish()
+        cut, ended = _until_stop(held, stop)
+        if ended:
+            yield Piece(cut, count, time.perf_counter() - started, "stop")
+            return
+        keep = 0 if count == tokens else _might_begin_stop(held, stop)
+        shown, held = held[: len(held) - keep], held[len(held) - keep :]
+        yield Piece(shown, count, time.perf_counter() - started, "length" if count == tokens else None)
+
+
+def _until_stop(text: str, stop: tuple[str, ...]) -> tuple[str, bool]:
+    found = [text.find(s) for s in stop if s in text]
+    return (text[: min(found)], True) if found else (text, False)
+
+
+def _might_begin_stop(text: str, stop: tuple[str, ...]) -> int:
+    """How many characters at the end of `text` could be the beginning of a stop string."""
+    longest = 0
+    for s in stop:
+        for length in range(min(len(s) - 1, len(text)), longest, -1):
+            if text.endswith(s[:length]):
+                longest = length
+                break
+    return longest

@@ -1,0 +1,153 @@
+"""GPT: a model that is alive on an engine: its weights, its tapes, and what one can ask of it."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import struct
+
+from ..backends.base import Machine
+from ..backends.choose import open_machine
+from ..compile.tape import address
+from ..data.batches import evaluation_batches, tokens_to_i32
+from ..data.tokenizers import ByteTokenizer
+from ..dims import ELEMENT_BYTES, product
+from ..errors import ConfigError, DataError, FormatError
+from .config import GPTConfig
+from .program import DLOSS, LOSS, NORM, RECIPE, SEED, Pass, Program, pack_recipe
+
+RESERVE_BYTES = 8 << 20
+
+
+class GPT:
+    """A GPT with weights on a Machine.
+
+    Make one with `create` (new weights from a seed) or `load` (a saved run). `training=True` also takes memory for
+    gradients, AdamW's moments and a training step's activations.
+    """
+
+    def __init__(self, config: GPTConfig, machine: Machine, program: Program) -> None:
+        self.config, self.machine, self.program = config, machine, program
+        self.tokenizer = ByteTokenizer()
+        machine.allocate(program.region_bytes())
+        machine.upload(address(DLOSS), struct.pack("<f", 1.0))
+        self._loaded: dict[int, object] = {}
+
+    @classmethod
+    def create(
+        cls,
+        model: str | GPTConfig = "medium",
+        *,
+        seed: int = 42,
+        device: str = "auto",
+        threads: int | None = None,
+        training: bool = True,
+    ) -> "GPT":
+        """A new model: a preset's name or a GPTConfig, weights from `seed`."""
+        config = GPTConfig.preset(model) if isinstance(model, str) else model
+        program = Program(config, training)
+        need = sum(program.region_bytes().values())
+        model_ = cls(config, open_machine(device, threads, need + RESERVE_BYTES), program)
+        model_.initialise(seed)
+        return model_
+
+    def initialise(self, seed: int) -> None:
+        """Give every weight its starting value from `seed` (0 … 2^63-1)."""
+        self.machine.upload(address(SEED), struct.pack("<Q", seed))
+        self.run(self.program.initial)
+
+    def run(self, each: Pass) -> None:
+        """Replay one of the program's passes; its tape is checked and loaded at first use."""
+        loaded = self._loaded.get(id(each))
+        if loaded is None:
+            loaded = self._loaded[id(each)] = self.machine.load(each.tape)
+        self.machine.replay(loaded)
+
+    def read(self, each: Pass, name: str) -> memoryview:
+        """An output of a pass after it ran, as float32."""
+        return memoryview(self.machine.download(*each.address(name))).cast("f")
+
+    # One training step
+
+    def step(self, tokens: bytes, targets: bytes, recipe: tuple[float, ...]) -> tuple[float, float]:
+        """Train on one batch of i32 [B,T] bytes; returns (loss in nats, gradient norm before clipping)."""
+        step = self.program.step
+        if step is None:
+            raise ConfigError("model", "a model made for training", "one made for writing only came", "create it with training=True")
+        self.machine.upload(address(RECIPE), pack_recipe(recipe))
+        self.machine.upload(address(step.tokens), tokens)
+        self.machine.upload(address(step.targets), targets)
+        self.run(step)
+        loss = struct.unpack("<f", self.machine.download(address(LOSS), 4))[0]
+        norm = struct.unpack("<f", self.machine.download(address(NORM), 4))[0]
+        return loss, norm
+
+    def evaluate(self, tokens, batches: int) -> float:
+        """Mean loss in nats over at most `batches` fixed batches of windows of `tokens`. Does not depend on the batch."""
+        total, counted = [], 0
+        each = self.program.evaluation
+        for inputs, targets in evaluation_batches(tokens, self.config.context, self.config.batch, batches):
+            self.machine.upload(address(each.tokens), inputs)
+            self.machine.upload(address(each.targets), targets)
+            self.run(each)
+            total.extend(self.read(each, "losses"))
+            counted += int(struct.unpack("<f", self.machine.download(address(LOSS) + 4, 4))[0])
+        return math.fsum(total) / counted if counted else math.nan
+
+    def logits(self, tokens) -> memoryview:
+        """Logits [V] (float32) after the last of `tokens` (1 … context of them)."""
+        count = len(tokens)
+        if not 1 <= count <= self.config.context:
+            raise DataError("model", f"1 to {self.config.context} tokens (the context)", f"{count} came", "shorten the input")
+        time = min(length for length in self.program.writing if length >= count)
+        each = self.program.writing[time]
+        self.machine.upload(address(each.tokens), tokens_to_i32(bytes(tokens) if self.config.vocabulary <= 256 else tokens).ljust(4 * time, b"\0"))
+        self.run(each)
+        start, _ = each.address("logits")
+        row = self.config.vocabulary * ELEMENT_BYTES
+        return memoryview(self.machine.download(start + (count - 1) * row, row)).cast("f")
+
+    # Weights
+
+    def weight_bytes(self, name: str, region: str = "params") -> bytes:
+        """A weight (or its gradient "grads", or AdamW's "m", "v") as little-endian float32 bytes, (in, out) order."""
+        return self.machine.download(*self._weight_address(name, region))
+
+    def set_weight_bytes(self, name: str, data, region: str = "params") -> None:
+        """Replace a weight. Raises FormatError when the number of bytes is not the weight's."""
+        start, nbytes = self._weight_address(name, region)
+        if memoryview(data).nbytes != nbytes:
+            raise FormatError("weights", f"{name} has {nbytes:,} bytes", f"{memoryview(data).nbytes:,} came", "check the model's sizes")
+        self.machine.upload(start, data)
+
+    def _weight_address(self, name: str, region: str) -> tuple[int, int]:
+        from ..compile.graph import REGIONS
+        from ..compile.tape import REGION_SHIFT
+
+        for parameter in self.program.layout.parameters:
+            if parameter.name == name:
+                offset = self.program.layout.offsets_bytes[name]
+                return REGIONS.index(region) << REGION_SHIFT | offset, product(parameter.shape) * ELEMENT_BYTES
+        raise FormatError("weights", "a weight of this model", f"{name!r} came", "see model.weight_names()")
+
+    def weight_names(self) -> list[str]:
+        """Addresses of all weights, in the flat buffers' order."""
+        return [parameter.name for parameter in self.program.layout.parameters]
+
+    def weights_sha256(self) -> str:
+        """sha256 over all weights' bytes in order: equal hashes are equal models."""
+        digest = hashlib.sha256()
+        for name in self.weight_names():
+            digest.update(self.weight_bytes(name))
+        return digest.hexdigest()
+
+    def generate(self, prompt: str, tokens: int = 200, **how) -> str:
+        """Text that continues `prompt`; see decode.generate.write for the sampler's settings."""
+        from ..decode.generate import write
+
+        return "".join(piece.text for piece in write(self, prompt, tokens, **how))
+
+    def close(self) -> None:
+        """Give the engine's memory and threads back; the model cannot be used after."""
+        self._loaded = {}
+        self.machine.close()

@@ -1,0 +1,66 @@
+"""What a training run says, one dataclass a kind of event; the page, the command line and a notebook read the same ones."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class Report:
+    """Any report; `event` is its name on the wire."""
+
+    step: int
+
+    @property
+    def event(self) -> str:
+        """"step", "eval", "sample", "saved" or "stopped"."""
+        return type(self).__name__.removesuffix("Report").lower()
+
+    def to_dict(self) -> dict:
+        """JSON: {"event": …, fields…}."""
+        return {"event": self.event} | asdict(self)
+
+
+@dataclass(frozen=True)
+class StepReport(Report):
+    """One step: mean loss of its batch in nats, gradient norm before clipping, the rate used, its tokens and seconds."""
+
+    loss_nats: float
+    gradient_norm: float
+    learning_rate: float
+    tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class EvalReport(Report):
+    """Mean loss in nats on the validation part; best is the lowest so far."""
+
+    validation_loss_nats: float
+    best: bool
+    seconds: float
+
+
+@dataclass(frozen=True)
+class SampleReport(Report):
+    """What the model writes after `prompt` at this step."""
+
+    prompt: str
+    text: str
+
+
+@dataclass(frozen=True)
+class SavedReport(Report):
+    """A save that is on the disk: where, its bytes, seconds taken."""
+
+    place: str
+    nbytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class StoppedReport(Report):
+    """The last report. reason: "finished", "stopped" (asked to) or "nonfinite"; message is a sentence."""
+
+    reason: str
+    message: str

@@ -1,0 +1,50 @@
+"""Training settings: the one table of defaults (configs/training.json) with changes, checked."""
+
+from __future__ import annotations
+
+from ..configs import load
+from ..errors import ConfigError
+
+_RANGES = {
+    "steps": (int, 1, 10_000_000),
+    "learning_rate": (float, 0.0, 1.0),
+    "minimum_learning_rate_fraction": (float, 0.0, 1.0),
+    "warmup_steps": (int, 0, 1_000_000),
+    "decay_steps": (int, 1, 10_000_000),
+    "beta1": (float, 0.0, 0.9999999),
+    "beta2": (float, 0.0, 0.9999999),
+    "eps": (float, 1e-30, 1.0),
+    "weight_decay": (float, 0.0, 10.0),
+    "clip": (float, 0.0, 1e9),
+    "seed": (int, 0, 2**63 - 1),
+    "validation_fraction": (float, 0.0, 0.5),
+    "evaluate_every_steps": (int, 1, 1_000_000),
+    "evaluation_batches": (int, 1, 10_000),
+}
+
+
+def training_settings(changes: dict | None = None) -> dict:
+    """All settings, defaults from configs/training.json. Raises ConfigError for an unknown name or a value out of range."""
+    settings = load("training")
+    for name, value in (changes or {}).items():
+        if name not in _RANGES:
+            raise ConfigError("training", f"a setting is one of {', '.join(_RANGES)}", f"{name!r} came", "correct the name")
+        settings[name] = value
+    for name, (kind, low, high) in _RANGES.items():
+        value = settings[name]
+        right = isinstance(value, int) if kind is int else isinstance(value, (int, float))
+        if isinstance(value, bool) or not right or not low <= value <= high:
+            raise ConfigError(
+                "training",
+                f"{name} is a {'whole ' if kind is int else ''}number from {low:g} to {high:g}",
+                f"{value!r} came",
+                "change it",
+            )
+    if settings["warmup_steps"] >= settings["decay_steps"]:
+        raise ConfigError(
+            "training",
+            "warmup_steps is smaller than decay_steps",
+            f"{settings['warmup_steps']} and {settings['decay_steps']} came",
+            "shorten the warm-up",
+        )
+    return settings

@@ -1,0 +1,139 @@
+"""The training loop, as a generator of reports. It never waits, prints or draws: whoever consumes it does."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ..data.batches import Batches
+from ..data.corpus import Corpus
+from ..decode.generate import write
+from ..errors import NonFiniteError
+from ..model.live import GPT
+from .reports import EvalReport, Report, SampleReport, SavedReport, StepReport, StoppedReport
+from .schedule import recipe
+from .settings import training_settings
+
+
+@dataclass
+class Live:
+    """What may happen beside the steps. Times are in seconds; 0 is never.
+
+    save(trainer) writes a checkpoint and returns (place, bytes). asked() gives "stop" when a person asked to stop.
+    """
+
+    sample_seconds: float = 0.0
+    sample_prompt: str = "\n"
+    sample_tokens: int = 120
+    save_seconds: float = 0.0
+    save: Callable[["Trainer"], tuple[str, int]] | None = None
+    asked: Callable[[], str] = lambda: ""
+
+
+class Trainer:
+    """A model, a corpus, settings, and where the run stands: step, data cursor, history.
+
+    history holds one dict a step: step, loss_nats, gradient_norm, learning_rate, seconds (since the run began), and
+    val_loss_nats where it was measured.
+    """
+
+    def __init__(self, model: GPT, corpus: Corpus, settings: dict | None = None, *, step: int = 0, cursor: dict | None = None):
+        corpus.check(model.config)
+        self.model, self.corpus, self.settings = model, corpus, training_settings(settings)
+        self.step, self.history = step, []
+        self.validation_loss_nats: float | None = None
+        self.best_loss_nats = math.inf
+        self.seconds = 0.0
+        config = model.config
+        self.batches = Batches(corpus.train, config.context, config.batch, self.settings["seed"], cursor)
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens of one batch: B·T."""
+        return self.model.config.batch * self.model.config.context
+
+    def train_step(self) -> StepReport:
+        """One step. Raises NonFiniteError, with the weights as they were before it."""
+        began = time.perf_counter()
+        cursor = self.batches.cursor
+        values = recipe(self.step + 1, self.settings)
+        loss, norm = self.model.step(*self.batches.next(), values)
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            self.batches = Batches(
+                self.corpus.train, self.model.config.context, self.model.config.batch, self.settings["seed"], cursor
+            )
+            raise NonFiniteError(
+                f"step {self.step + 1}",
+                "loss and gradient norm are finite",
+                f"loss {loss} and norm {norm} came",
+                f"the weights of step {self.step} are kept; go on with a lower learning rate",
+            )
+        self.step += 1
+        seconds = time.perf_counter() - began
+        self.seconds += seconds
+        row = {"step": self.step, "loss_nats": loss, "gradient_norm": norm, "learning_rate": values[0]}
+        self.history.append(row | {"seconds": self.seconds, "val_loss_nats": None})
+        return StepReport(self.step, loss, norm, values[0], self.tokens_per_step, seconds)
+
+    def evaluate(self) -> EvalReport:
+        """Measure the validation loss now and keep it in the history."""
+        began = time.perf_counter()
+        loss = self.model.evaluate(self.corpus.validation, self.settings["evaluation_batches"])
+        best = loss < self.best_loss_nats
+        self.best_loss_nats = min(self.best_loss_nats, loss)
+        self.validation_loss_nats = loss
+        if self.history:
+            self.history[-1]["val_loss_nats"] = loss
+        return EvalReport(self.step, loss, best, time.perf_counter() - began)
+
+    def run(self, until: int | None = None, live: Live | None = None) -> Iterator[Report]:
+        """Train up to step `until` (default settings["steps"]); ends with a StoppedReport.
+
+        Evaluates at the start, every evaluate_every_steps and at the end; samples and saves as `live` says, and saves at
+        the end when it can.
+        """
+        live = live or Live()
+        until = self.settings["steps"] if until is None else until
+        sampled = saved = time.perf_counter()
+        if not self.history:
+            yield self.evaluate()
+        reason, message = "finished", f"Finished: {until:,} steps are done."
+        while self.step < until:
+            if live.asked() == "stop":
+                reason, message = "stopped", f"Stopped after step {self.step:,}, as asked."
+                break
+            try:
+                yield self.train_step()
+            except NonFiniteError as error:
+                reason, message = "nonfinite", str(error)
+                break
+            if self.step % self.settings["evaluate_every_steps"] == 0 or self.step == until:
+                yield self.evaluate()
+            now = time.perf_counter()
+            if live.sample_seconds and now - sampled >= live.sample_seconds:
+                yield self.sample(live)
+                sampled = time.perf_counter()
+            if live.save and live.save_seconds and now - saved >= live.save_seconds and self.step < until:
+                yield self.saved(live)
+                saved = time.perf_counter()
+        if live.save:
+            yield self.saved(live)
+        yield StoppedReport(self.step, reason, message)
+
+    def sample(self, live: Live) -> SampleReport:
+        """What the model writes now."""
+        pieces = write(self.model, live.sample_prompt, live.sample_tokens, seed=self.settings["seed"])
+        return SampleReport(self.step, live.sample_prompt, "".join(piece.text for piece in pieces))
+
+    def saved(self, live: Live) -> SavedReport:
+        """Save now."""
+        began = time.perf_counter()
+        place, nbytes = live.save(self)
+        return SavedReport(self.step, place, nbytes, time.perf_counter() - began)
+
+
+def train(model: GPT, corpus: Corpus, **settings) -> Iterator[Report]:
+    """Train `model` on `corpus`; settings as in configs/training.json (steps=1000, learning_rate=…). Yields reports."""
+    return Trainer(model, corpus, settings).run()
