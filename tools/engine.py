@@ -1,0 +1,80 @@
+"""The C++ engine as WebAssembly: with threads for an isolated page, without for any other.
+
+Both take their memory from the page (`wasmMemory`), because its size is chosen from the plan before a run and never
+changes while threads run: growth raced with threads in several browsers. The growth flags below are only what makes
+Emscripten accept a memory of any size; the loader gives initial == maximum.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+from pathlib import Path
+
+from tools import emscripten, paths
+from tools.shell import run, say
+
+OUT = paths.BUILD / "engine"
+COMPILE = ["-O3", "-std=c++20", "-msimd128", "-ffp-contract=off", "-fno-rtti", "-DNDEBUG", "-Iext"]
+LINK = [
+    "--no-entry",
+    "-sMODULARIZE",
+    "-sEXPORT_ES6",
+    "-sENVIRONMENT=web,worker,node",
+    "-sFILESYSTEM=0",
+    "-sIMPORTED_MEMORY",
+    "-sALLOW_MEMORY_GROWTH",
+    "-sINITIAL_MEMORY=16MB",
+    "-sMAXIMUM_MEMORY=4GB",
+    "-sSTACK_SIZE=256KB",
+    "-sDEFAULT_PTHREAD_STACK_SIZE=256KB",
+    "-sINCOMING_MODULE_JS_API=wasmMemory,locateFile,print,printErr",
+    "-sEXPORTED_RUNTIME_METHODS=HEAPU8,UTF8ToString",
+]
+# The loader waits for this many workers before it hands over the module, so that starting a thread never has to wait for
+# the page. It is read from the options given to the module's factory.
+THREADS = ["-pthread", "-sPTHREAD_POOL_SIZE=Module['poolThreads']??1", "-Wno-pthreads-mem-growth"]
+VARIANTS = {"engine-threads": THREADS, "engine-single": []}
+
+
+def sources() -> list[Path]:
+    """The C++ files of the engine, without the CPython binding."""
+    ext = paths.REPO / "ext"
+    return sorted(file for file in [*ext.glob("*.cpp"), *ext.glob("kernels/*.cpp")] if file.name != "native.cpp")
+
+
+def exports() -> str:
+    """The C ABI as engine.h declares it, for the linker."""
+    header = (paths.REPO / "ext" / "engine.h").read_text()
+    names = re.findall(r"^PTL_EXPORT\b[^;(]*?\b(ptl_\w+)\(", header, re.M)
+    return "-sEXPORTED_FUNCTIONS=" + ",".join(["_malloc", "_free", *(f"_{name}" for name in names)])
+
+
+def key() -> str:
+    """What the built files depend on."""
+    ext = paths.REPO / "ext"
+    total = hashlib.sha256(repr([COMPILE, LINK, VARIANTS, emscripten.version()]).encode())
+    for file in sorted(ext.rglob("*")):
+        if file.suffix in (".h", ".cpp", ".inc"):
+            total.update(f"{file.relative_to(ext)}\0".encode() + file.read_bytes())
+    return total.hexdigest()
+
+
+def build() -> bool:
+    """Compile both variants into build/engine/; False when the sources are those of the last time."""
+    if not (paths.REPO / "ext" / "CMakeLists.txt").exists():
+        say("      ext/CMakeLists.txt is not there: the site gets no engine.")
+        return False
+    stamp = OUT / "key"
+    wanted = key()
+    if stamp.exists() and stamp.read_text() == wanted:
+        return False
+    shutil.rmtree(OUT, ignore_errors=True)
+    OUT.mkdir(parents=True)
+    files = [str(file.relative_to(paths.REPO)) for file in sources()]
+    for name, flags in VARIANTS.items():
+        target = str((OUT / f"{name}.mjs").relative_to(paths.REPO))
+        run(["bash", "tools/emcc.sh", *COMPILE, *flags, *files, *LINK, exports(), "-o", target], "engine")
+    stamp.write_text(wanted)
+    return True

@@ -1,0 +1,64 @@
+"""Pyodide as the site serves it: its core, the wheels we use, a lock file that lists only those, a memory snapshot."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+from pathlib import Path
+
+from tools import downloads, paths
+from tools.shell import BuildError, run
+
+CORE = ["pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip"]
+PACKAGES = ["numpy", "micropip", "packaging"]
+CARRIER = "open_webui/frontend/pyodide/"  # a PyPI wheel that holds the very files of Pyodide's own release
+
+
+def source() -> Path:
+    """Pyodide's npm package."""
+    return downloads.package("pyodide")
+
+
+def name() -> str:
+    """The folder's name on the site; it has the version because Pyodide finds its files by fixed names beside it."""
+    return f"pyodide-{downloads.pins()['npm']['pyodide']['version']}"
+
+
+def folder() -> Path:
+    return paths.cache() / "site" / name()
+
+
+def lock() -> dict:
+    """Pyodide's lock, cut down to PACKAGES: a name it lists but the site lacks gives a misleading hash error."""
+    whole = json.loads((source() / "pyodide-lock.json").read_text())
+    return {**whole, "packages": {key: whole["packages"][key] for key in PACKAGES}}
+
+
+def snapshot_key() -> str:
+    script = (paths.REPO / "tools" / "snapshot.mjs").read_bytes()
+    return hashlib.sha256(script + downloads.node().encode() + name().encode()).hexdigest()
+
+
+def build() -> bool:
+    """Fill folder(); False when it is complete. Raises BuildError when a wheel is not the one the lock names."""
+    target = folder()
+    stamp = target / ".key"
+    text = json.dumps(lock(), sort_keys=True)
+    key = hashlib.sha256((text + snapshot_key()).encode()).hexdigest()
+    if stamp.exists() and stamp.read_text() == key:
+        return False
+    target.mkdir(parents=True, exist_ok=True)
+    for file in CORE:
+        (target / file).write_bytes((source() / file).read_bytes())
+    (target / "pyodide-lock.json").write_text(text)
+    with zipfile.ZipFile(downloads.wheel("open_webui")) as carrier:
+        for entry in lock()["packages"].values():
+            data = carrier.read(CARRIER + entry["file_name"])
+            if hashlib.sha256(data).hexdigest() != entry["sha256"]:
+                raise BuildError(f"{entry['file_name']} is not the file that Pyodide's lock names.")
+            (target / entry["file_name"]).write_bytes(data)
+    script = str(paths.REPO / "tools" / "snapshot.mjs")
+    run([downloads.node(), script, str(target), str(target / "snapshot.bin")], "snapshot")
+    stamp.write_text(key)
+    return True
