@@ -18,7 +18,7 @@ or one finished sentence. `code=` names the exact case among the class's `codes`
 
 
 class PostTrainError(Exception):
-    """Any error of this package: `.code`, `.kind` ("user", "device", "numerics", "store"), `str(error)` the sentence."""
+    """Any error of this package: `.code`, `.kind` (user, device, numerics, store), and `str(error)`, the sentence."""
 
     kind = "error"
     code = "E-ERROR"
@@ -242,7 +242,9 @@ def markdown() -> str:
     lines += [f"{'  ' * depth}- `{cls.__name__}`: {cls.__doc__}" for depth, cls in tree()]
     lines += ["", "| code | raised as | kind | when |", "|---|---|---|---|"]
     lines += [
-        f"| `{code}` | `{cls.__name__}` | {cls.kind} | {when} |" for _, cls in tree() for code, when in cls.codes.items()
+        f"| `{code}` | `{cls.__name__}` | {cls.kind} | {when} |"
+        for _, cls in tree()
+        for code, when in cls.codes.items()
     ]
     return "\n".join(lines) + "\n"
 

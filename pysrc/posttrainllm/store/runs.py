@@ -1,0 +1,249 @@
+"""The runs a person has: list, create, open, rename, duplicate, delete, export, import.
+
+Whatever finds, opens or removes a folder is a coroutine, since a browser's file system is asynchronous there. An open
+run is not: `run.save(checkpoint)` and `run.load()` are plain calls everywhere, so a training loop need not be a
+coroutine to save. Natively the coroutines never wait, and `now(...)` runs one without an event loop:
+
+    store = RunStore(DiskVolume("runs"))               # in a page: RunStore(await OpfsVolume.open())
+    run = now(store.create("shakespeare"))             # in a page: await store.create("shakespeare")
+    run.save(checkpoint); checkpoint = run.load(); run.close()
+
+A run is held from open to close, by one tab or process. Saving never asks beforehand whether there is room.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from dataclasses import replace
+from typing import Any, Self, TypeVar
+
+from posttrainllm.errors import StoreBusyError, StoreCorruptError, StoreError
+from posttrainllm.store.buffers import FileRange, as_source, pieces
+from posttrainllm.store.checkpoint import Checkpoint
+from posttrainllm.store.listing import RunInfo, clean_name, describe, summary_of, text
+from posttrainllm.store.safetensors import SafeTensors, encode
+from posttrainllm.store.slots import Payload, Slots
+from posttrainllm.store.volume import Folder, Volume
+
+_T = TypeVar("_T")
+
+
+class Run:
+    """An open run. All methods are synchronous; close it when done."""
+
+    def __init__(self, store: RunStore, run_id: str, folder: Folder):
+        self.id = run_id
+        self._store = store
+        self._slots = Slots(folder, f"run {run_id}")
+        self._facts: dict[str, Any] = dict(self._slots.facts())
+        self._closed = False
+
+    @property
+    def name(self) -> str:
+        return text(self._facts, "name") or self.id
+
+    @property
+    def created(self) -> str:
+        return text(self._facts, "created")
+
+    @property
+    def recovered(self) -> str:
+        """A sentence where `load` found one of the two saves damaged and opened the other; else empty."""
+        return self._slots.recovered
+
+    def save(self, checkpoint: Checkpoint) -> int:
+        """Save under the run's own name and time of creation; the bytes written. Errors leave the last save as it was.
+
+        FormatError where the checkpoint cannot be written, StoreQuotaError where there is no room.
+        """
+        self._check_open()
+        kept = replace(
+            checkpoint, name=self.name, created=self.created or checkpoint.created, updated=self._store.clock()
+        )
+        return self._save(kept.to_chunks(), kept)
+
+    def load(self) -> Checkpoint:
+        """The newest sound save. Tensors are read when used, until the run is closed or saved twice more.
+
+        StoreMissingError where nothing was saved, StoreCorruptError, StoreVersionError.
+        """
+        payload = self.payload()
+        return replace(Checkpoint.from_safetensors(payload, f"run {self.id}"), name=self.name)
+
+    def payload(self) -> Payload:
+        """The newest sound save as a source of the bytes of a .safetensors file."""
+        self._check_open()
+        try:
+            return self._slots.load()[0]
+        except StoreCorruptError as error:
+            self._store.corrupt[self.id] = str(error)
+            raise
+
+    def rename(self, name: str) -> None:
+        self._check_open()
+        self._facts = {"name": clean_name(name), "created": self.created or self._store.clock()}
+        self._slots.rename(self._facts)
+
+    def export(self) -> Iterator[Any]:
+        """The run as a .safetensors file, in chunks of at most 4 MiB: the saved bytes, with the name it has now."""
+        payload = self.payload()
+        parsed = SafeTensors(payload, f"run {self.id}")
+        checkpoint = Checkpoint.from_safetensors(payload, f"run {self.id}")
+        if checkpoint.name == self.name:
+            return payload.chunks()
+        renamed = replace(checkpoint, name=self.name).metadata()
+        return encode([(name, *tensor) for name, tensor in parsed.tensors.items()], {**parsed.metadata, **renamed})
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._slots.close()
+            self._store.opened.pop(self.id, None)
+
+    def _save(self, chunks: Iterable[Any], checkpoint: Checkpoint) -> int:
+        written = self._slots.save(chunks, summary_of(checkpoint))
+        self._store.corrupt.pop(self.id, None)
+        return written
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreError(
+                f"run {self.id}", "it is open while it is used", "it was closed", "open it again", code="E-STORE-CLOSED"
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class RunStore:
+    """All runs on a volume. `clock` gives the time as ISO 8601 in UTC."""
+
+    def __init__(self, volume: Volume, clock: Callable[[], str] | None = None):
+        self.volume = volume
+        self.clock = clock or _utc
+        self.opened: dict[str, Run] = {}
+        self.corrupt: dict[str, str] = {}  # what opening found out that a list cannot see: damage inside a payload
+
+    async def list(self) -> list[RunInfo]:
+        """Every run, the last updated first. Reads two pages a file, never a payload; never raises for a single run."""
+        found = []
+        for run_id in await self.volume.list_runs():
+            try:
+                heads = await self.volume.peek(run_id)
+            except StoreError as error:
+                found.append(RunInfo(run_id, run_id, "unreadable", open=run_id in self.opened, note=str(error)))
+            else:
+                found.append(describe(run_id, heads, self.corrupt.get(run_id, ""), run_id in self.opened))
+        return sorted(found, key=lambda info: (info.updated or info.created, info.id), reverse=True)
+
+    async def total_bytes(self) -> int:
+        """What all runs take together: the sum of their files' sizes, since a browser's own estimate is wrong."""
+        return sum(info.bytes for info in await self.list())
+
+    async def create(self, name: str, run_id: str | None = None) -> Run:
+        """A new run, open and empty. StoreBusyError where `run_id` is given and exists."""
+        run_id = run_id or f"{self.clock()[:10]}-{os.urandom(5).hex()}"  # random, not frozen into a memory snapshot
+        if run_id in await self.volume.list_runs():
+            raise StoreBusyError(
+                f"run {run_id}", "a new run has an id of its own", "that one exists", "open it instead"
+            )
+        run = await self._open(run_id, create=True)
+        try:
+            run.rename(name)
+        except BaseException:
+            run.close()
+            raise
+        return run
+
+    async def open(self, run_id: str) -> Run:
+        """Hold a run. StoreMissingError; StoreBusyError where it is open here or elsewhere."""
+        if run_id in self.opened:
+            raise StoreBusyError(f"run {run_id}", "it is opened once", "it is open already", "use that one or close it")
+        return await self._open(run_id)
+
+    async def rename(self, run_id: str, name: str) -> None:
+        async with self._held(run_id) as run:
+            run.rename(name)
+
+    async def duplicate(self, run_id: str, name: str) -> str:
+        """A second run with the same newest save; its id. Nothing is left behind where it fails."""
+        async with self._held(run_id) as run:
+            checkpoint = run.load()
+            return await self._add(name, run.payload().chunks(), checkpoint)
+
+    async def delete(self, run_id: str) -> None:
+        """StoreBusyError while the run is open here or elsewhere."""
+        if run_id in self.opened:
+            raise StoreBusyError(
+                f"run {run_id}", "a run is closed before it is deleted", "it is open", "stop it or open another first"
+            )
+        await self.volume.delete_run(run_id)
+        self.corrupt.pop(run_id, None)
+
+    async def export(self, run_id: str) -> AsyncIterator[Any]:
+        """The run as the chunks of a .safetensors file."""
+        async with self._held(run_id) as run:
+            for chunk in run.export():
+                yield chunk
+
+    async def import_(self, file: Any, name: str | None = None) -> str:
+        """Keep an exported run (bytes, a Uint8Array, or a source); its new id. FormatError, before anything is written,
+        where it is not one; nothing is left behind where there is no room for it."""
+        source = as_source(file)
+        checkpoint = Checkpoint.from_safetensors(source, "the imported file")
+        return await self._add(name or checkpoint.name, pieces(FileRange(source, 0, source.size)), checkpoint)
+
+    async def _add(self, name: str, chunks: Iterable[Any], checkpoint: Checkpoint) -> str:
+        run = await self.create(name)
+        try:
+            run._save(chunks, checkpoint)
+        except BaseException:
+            run.close()
+            with contextlib.suppress(StoreError):
+                await self.volume.delete_run(run.id)
+            raise
+        run.close()
+        return run.id
+
+    async def _open(self, run_id: str, create: bool = False) -> Run:
+        folder = await self.volume.open_run(run_id, create)
+        try:
+            run = Run(self, run_id, folder)
+        except BaseException:
+            folder.close()
+            raise
+        self.opened[run_id] = run
+        return run
+
+    @contextlib.asynccontextmanager
+    async def _held(self, run_id: str) -> AsyncIterator[Run]:
+        """The run if it is open here already, else open for as long as this lasts."""
+        run = self.opened.get(run_id)
+        if run is not None:
+            yield run
+            return
+        run = await self._open(run_id)
+        try:
+            yield run
+        finally:
+            run.close()
+
+
+def now(coroutine: Coroutine[Any, Any, _T]) -> _T:
+    """Run a coroutine that never waits, as all of these are on a disk or in memory; inside an event loop too."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        return done.value
+    coroutine.close()
+    raise RuntimeError("this volume waits for its browser: use await")
+
+
+def _utc() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
