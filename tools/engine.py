@@ -30,12 +30,17 @@ LINK = [
     "-sSTACK_SIZE=256KB",
     "-sDEFAULT_PTHREAD_STACK_SIZE=256KB",
     "-sINCOMING_MODULE_JS_API=wasmMemory,locateFile,print,printErr",
-    "-sEXPORTED_RUNTIME_METHODS=HEAPU8,UTF8ToString",
 ]
 # The loader waits for this many workers before it hands over the module, so that starting a thread never has to wait for
 # the page. It is read from the options given to the module's factory.
-THREADS = ["-pthread", "-sPTHREAD_POOL_SIZE=Module['poolThreads']??1", "-Wno-pthreads-mem-growth"]
-VARIANTS = {"engine-threads": THREADS, "engine-single": []}
+THREADS = [
+    "-pthread",
+    "-sPTHREAD_POOL_SIZE=Module['poolThreads']??1",
+    "-Wno-pthreads-mem-growth",
+    "-sEXPORTED_RUNTIME_METHODS=HEAPU8,UTF8ToString,PThread",
+]
+SINGLE = ["-sEXPORTED_RUNTIME_METHODS=HEAPU8,UTF8ToString"]
+VARIANTS = {"engine-threads": THREADS, "engine-single": SINGLE}
 
 
 def sources() -> list[Path]:
