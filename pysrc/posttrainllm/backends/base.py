@@ -25,6 +25,11 @@ class Machine(Protocol):
     def download(self, address: int, nbytes: int) -> bytes:
         """Copy bytes from a tape address."""
 
+    def view(self, address: int, nbytes: int):
+        """The bytes at a tape address, to be read: natively a memoryview, in a browser a Uint8Array, without a copy (the
+        reference gives a copy, rounded to f32). It shows later writes, and lives until the next `allocate` or `close`.
+        """
+
     def load(self, tape: Tape) -> object:
         """Check a tape against the regions and return what `replay` takes. Raises DeviceError."""
 

@@ -61,7 +61,7 @@ class CpuMachine:
             self._views[index] = memoryview(self._engine.view(index)).cast("B")
             self._views[index][: len(kept)] = kept
 
-    def _slice(self, address: int, nbytes: int) -> memoryview:
+    def view(self, address: int, nbytes: int) -> memoryview:
         offset = address & OFFSET_MASK
         view = self._views[address >> REGION_SHIFT]
         if offset + nbytes > len(view):
@@ -70,10 +70,10 @@ class CpuMachine:
 
     def upload(self, address: int, data) -> None:
         data = memoryview(data).cast("B")
-        self._slice(address, len(data))[:] = data
+        self.view(address, len(data))[:] = data
 
     def download(self, address: int, nbytes: int) -> bytes:
-        return bytes(self._slice(address, nbytes))
+        return bytes(self.view(address, nbytes))
 
     def load(self, tape: Tape) -> bytes:
         self._call(self._engine.check, tape.data)

@@ -48,6 +48,9 @@ class ReferenceMachine:
         values = self._part(address, nbytes // ELEMENT_BYTES)
         return values.astype("<i4" if self._integral(address) else "<f4").tobytes()
 
+    def view(self, address: int, nbytes: int) -> memoryview:
+        return memoryview(self.download(address, nbytes))
+
     def download_f64(self, address: int, nbytes: int):
         """The same in full precision, for tests: a float64 array of nbytes/4 elements."""
         return self._part(address, nbytes // ELEMENT_BYTES).copy()

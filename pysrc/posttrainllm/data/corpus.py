@@ -41,17 +41,17 @@ class Corpus:
         return memoryview(self.data)[self.split :]
 
     @classmethod
-    def from_text(cls, text: str, name: str = "pasted text") -> "Corpus":
+    def from_text(cls, text: str, name: str = "pasted text") -> Corpus:
         """From a string. Raises DataError when it is empty."""
         return cls.from_bytes(text.encode("utf-8", "surrogatepass"), name)
 
     @classmethod
-    def from_bytes(cls, data: bytes, name: str) -> "Corpus":
+    def from_bytes(cls, data: bytes, name: str) -> Corpus:
         """From a file's bytes: UTF-8 text. Raises DataError (empty, binary, other encodings, too large)."""
         return cls(name, _clean(bytes(data), name))
 
     @classmethod
-    def from_file(cls, path: str | Path) -> "Corpus":
+    def from_file(cls, path: str | Path) -> Corpus:
         """From a text file. Raises DataError when it cannot be read or is not text."""
         path = Path(path)
         try:
@@ -62,7 +62,7 @@ class Corpus:
             raise DataError("corpus", "a text file that can be read", f"{path}: {error.strerror}", "check the path") from error
 
     @classmethod
-    def shakespeare(cls) -> "Corpus":
+    def shakespeare(cls) -> Corpus:
         """The bundled plays. Raises DataError when the package was installed without them."""
         found = resources.files(__package__) / "shakespeare.txt"
         if not found.is_file():
@@ -73,7 +73,7 @@ class Corpus:
         return cls("Shakespeare", found.read_bytes())
 
     @classmethod
-    def named(cls, name: str) -> "Corpus":
+    def named(cls, name: str) -> Corpus:
         """"shakespeare", or the path of a text file."""
         return cls.shakespeare() if name == "shakespeare" else cls.from_file(name)
 

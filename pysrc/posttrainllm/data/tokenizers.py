@@ -21,7 +21,7 @@ class ByteTokenizer:
         """Tokens to text; bytes that are not UTF-8 become U+FFFD."""
         return bytes(tokens).decode("utf-8", "replace")
 
-    def stream(self) -> "ByteStream":
+    def stream(self) -> ByteStream:
         """A decoder for one token at a time that never shows half a character."""
         return ByteStream()
 

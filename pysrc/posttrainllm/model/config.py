@@ -55,7 +55,7 @@ class GPTConfig:
         return asdict(self)
 
     @classmethod
-    def preset(cls, name: str, **changes: int) -> "GPTConfig":
+    def preset(cls, name: str, **changes: int) -> GPTConfig:
         """A preset by name, with changes. Raises ConfigError for an unknown name."""
         presets = load("presets")
         if name not in presets:
@@ -63,7 +63,7 @@ class GPTConfig:
         return cls(**presets[name] | changes)
 
     @classmethod
-    def from_dict(cls, settings: dict) -> "GPTConfig":
+    def from_dict(cls, settings: dict) -> GPTConfig:
         """From JSON; unknown or missing names are a ConfigError."""
         known = set(cls.__dataclass_fields__)
         unknown, missing = set(settings) - known, {"layers", "channels", "heads", "context"} - set(settings)
@@ -74,6 +74,6 @@ class GPTConfig:
             )
         return cls(**settings)
 
-    def with_batch(self, batch: int) -> "GPTConfig":
+    def with_batch(self, batch: int) -> GPTConfig:
         """The same model with another batch."""
         return replace(self, batch=batch)

@@ -8,7 +8,8 @@ import struct
 
 from ..backends.base import Machine
 from ..backends.choose import open_machine
-from ..compile.tape import address
+from ..compile.graph import REGIONS
+from ..compile.tape import REGION_SHIFT, address
 from ..data.batches import evaluation_batches, tokens_to_i32
 from ..data.tokenizers import ByteTokenizer
 from ..dims import ELEMENT_BYTES, product
@@ -42,7 +43,7 @@ class GPT:
         device: str = "auto",
         threads: int | None = None,
         training: bool = True,
-    ) -> "GPT":
+    ) -> GPT:
         """A new model: a preset's name or a GPTConfig, weights from `seed`."""
         config = GPTConfig.preset(model) if isinstance(model, str) else model
         program = Program(config, training)
@@ -111,19 +112,21 @@ class GPT:
 
     def weight_bytes(self, name: str, region: str = "params") -> bytes:
         """A weight (or its gradient "grads", or AdamW's "m", "v") as little-endian float32 bytes, (in, out) order."""
-        return self.machine.download(*self._weight_address(name, region))
+        return self.machine.download(*self.weight_address(name, region))
 
     def set_weight_bytes(self, name: str, data, region: str = "params") -> None:
         """Replace a weight. Raises FormatError when the number of bytes is not the weight's."""
-        start, nbytes = self._weight_address(name, region)
+        start, nbytes = self.weight_address(name, region)
         if memoryview(data).nbytes != nbytes:
             raise FormatError("weights", f"{name} has {nbytes:,} bytes", f"{memoryview(data).nbytes:,} came", "check the model's sizes")
         self.machine.upload(start, data)
 
-    def _weight_address(self, name: str, region: str) -> tuple[int, int]:
-        from ..compile.graph import REGIONS
-        from ..compile.tape import REGION_SHIFT
+    def weight_view(self, name: str, region: str = "params"):
+        """The same without a copy where the machine can (see Machine.view): valid until the machine's next `allocate`."""
+        return self.machine.view(*self.weight_address(name, region))
 
+    def weight_address(self, name: str, region: str = "params") -> tuple[int, int]:
+        """(tape address, bytes) of a weight in one of the flat regions. Raises FormatError for an unknown name."""
         for parameter in self.program.layout.parameters:
             if parameter.name == name:
                 offset = self.program.layout.offsets_bytes[name]
@@ -135,9 +138,9 @@ class GPT:
         return [parameter.name for parameter in self.program.layout.parameters]
 
     def weights_sha256(self) -> str:
-        """sha256 over all weights' bytes in order: equal hashes are equal models."""
+        """sha256 over all weights' bytes in the order of their names, as store.checkpoint.weights_sha256 of a saved run."""
         digest = hashlib.sha256()
-        for name in self.weight_names():
+        for name in sorted(self.weight_names()):
             digest.update(self.weight_bytes(name))
         return digest.hexdigest()
 

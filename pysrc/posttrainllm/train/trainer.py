@@ -28,7 +28,7 @@ class Live:
     sample_prompt: str = "\n"
     sample_tokens: int = 120
     save_seconds: float = 0.0
-    save: Callable[["Trainer"], tuple[str, int]] | None = None
+    save: Callable[[Trainer], tuple[str, int]] | None = None
     asked: Callable[[], str] = lambda: ""
 
 
@@ -36,7 +36,7 @@ class Trainer:
     """A model, a corpus, settings, and where the run stands: step, data cursor, history.
 
     history holds one dict a step: step, loss_nats, gradient_norm, learning_rate, seconds (since the run began), and
-    val_loss_nats where it was measured.
+    validation_loss_nats where it was measured.
     """
 
     def __init__(self, model: GPT, corpus: Corpus, settings: dict | None = None, *, step: int = 0, cursor: dict | None = None):
@@ -46,6 +46,7 @@ class Trainer:
         self.validation_loss_nats: float | None = None
         self.best_loss_nats = math.inf
         self.seconds = 0.0
+        self.until = self.settings["steps"]
         config = model.config
         self.batches = Batches(corpus.train, config.context, config.batch, self.settings["seed"], cursor)
 
@@ -74,7 +75,7 @@ class Trainer:
         seconds = time.perf_counter() - began
         self.seconds += seconds
         row = {"step": self.step, "loss_nats": loss, "gradient_norm": norm, "learning_rate": values[0]}
-        self.history.append(row | {"seconds": self.seconds, "val_loss_nats": None})
+        self.history.append(row | {"seconds": self.seconds, "validation_loss_nats": None})
         return StepReport(self.step, loss, norm, values[0], self.tokens_per_step, seconds)
 
     def evaluate(self) -> EvalReport:
@@ -85,7 +86,7 @@ class Trainer:
         self.best_loss_nats = min(self.best_loss_nats, loss)
         self.validation_loss_nats = loss
         if self.history:
-            self.history[-1]["val_loss_nats"] = loss
+            self.history[-1]["validation_loss_nats"] = loss
         return EvalReport(self.step, loss, best, time.perf_counter() - began)
 
     def run(self, until: int | None = None, live: Live | None = None) -> Iterator[Report]:
@@ -95,12 +96,12 @@ class Trainer:
         the end when it can.
         """
         live = live or Live()
-        until = self.settings["steps"] if until is None else until
+        self.until = self.settings["steps"] if until is None else until
         sampled = saved = time.perf_counter()
         if not self.history:
             yield self.evaluate()
-        reason, message = "finished", f"Finished: {until:,} steps are done."
-        while self.step < until:
+        reason, message = "finished", "finished"
+        while self.step < self.until:
             if live.asked() == "stop":
                 reason, message = "stopped", f"Stopped after step {self.step:,}, as asked."
                 break
@@ -109,17 +110,19 @@ class Trainer:
             except NonFiniteError as error:
                 reason, message = "nonfinite", str(error)
                 break
-            if self.step % self.settings["evaluate_every_steps"] == 0 or self.step == until:
+            if self.step % self.settings["evaluate_every_steps"] == 0 or self.step == self.until:
                 yield self.evaluate()
             now = time.perf_counter()
             if live.sample_seconds and now - sampled >= live.sample_seconds:
                 yield self.sample(live)
                 sampled = time.perf_counter()
-            if live.save and live.save_seconds and now - saved >= live.save_seconds and self.step < until:
+            if live.save and live.save_seconds and now - saved >= live.save_seconds and self.step < self.until:
                 yield self.saved(live)
                 saved = time.perf_counter()
         if live.save:
             yield self.saved(live)
+        if reason == "finished":
+            message = f"Finished: {self.step:,} steps are done."
         yield StoppedReport(self.step, reason, message)
 
     def sample(self, live: Live) -> SampleReport:
