@@ -1,0 +1,64 @@
+// Matrix products. Every output accumulates along k in order inside blocks of kBlockK that start from zero, and blocks
+// are added in order: the same bits for every register tile, vector width, thread count and number of rows.
+#pragma once
+#include "run.h"
+#include "simd.h"
+
+namespace ptl {
+namespace PTL_ISA {
+
+constexpr int64_t kBlockK = 256;  // fixed: it decides rounding
+
+// The register tile: kTileM rows by kTileN = 2 vectors. 16 vector registers hold 5 x 2 sums, 2 of B, 1 of A, 1 product.
+#if PTL_W == 16
+constexpr int kTileM = 8;
+#elif defined(__aarch64__)
+constexpr int kTileM = 8;
+#else
+constexpr int kTileM = 5;
+#endif
+constexpr int kTileN = 2 * W;
+
+constexpr int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+
+enum Layout { NN, NT, TN };
+
+// C[m,n] = A . B (+ bias), or C += A . B where accumulate. Leading dimensions are distances between stored rows.
+struct Gemm {
+  Layout layout;
+  int64_t m, n, k;
+  const float* a;  // [m,k]; TN: stored [k,m]
+  int64_t lda;
+  const float* b;  // [k,n]; NT: stored [n,k]
+  int64_t ldb;
+  float* c;
+  int64_t ldc;
+  const float* bias = nullptr;  // [n]
+  bool accumulate = false;
+  float* column_sums = nullptr;  // [n], TN only: += sums of B's columns
+};
+void gemm(Run& run, const Gemm& g);
+
+// One block, k <= kBlockK, on the calling thread. A's element (i, p) is a[i * as + p] (rows) or a[p * as + i] (columns);
+// B's panel j (kTileN columns) starts at b + j * panel and steps by bs along k; panels are whole, padding included.
+struct Block {
+  int64_t m, n, k;
+  const float* a;
+  int64_t as;
+  const float* b;
+  int64_t bs, panel;
+  float* c;
+  int64_t ldc;
+  const float* bias;
+  bool add;  // C += instead of C =
+};
+void multiply_rows(const Block& block);
+void multiply_columns(const Block& block);
+
+// Panels of kTileN columns, each [k][kTileN], the last padded with zeros.
+// pack_rows: B stored [k,n]; pack_transposed: B stored [n,k].
+void pack_rows(const float* b, int64_t ldb, int64_t k, int64_t n, float* panels);
+void pack_transposed(const float* b, int64_t ldb, int64_t k, int64_t n, float* panels);
+
+}  // namespace PTL_ISA
+}  // namespace ptl

@@ -1,0 +1,59 @@
+// Copies B into panels the register tile streams through.
+#include "gemm.h"
+
+namespace ptl {
+namespace PTL_ISA {
+
+void pack_rows(const float* b, int64_t ldb, int64_t k, int64_t n, float* panels) {
+  for (int64_t j = 0; j < n; j += kTileN, panels += k * kTileN) {
+    int64_t width = n - j < kTileN ? n - j : kTileN;
+    if (width == kTileN)
+      for (int64_t p = 0; p < k; p++) {
+        store(panels + p * kTileN, load(b + p * ldb + j));
+        store(panels + p * kTileN + W, load(b + p * ldb + j + W));
+      }
+    else
+      for (int64_t p = 0; p < k; p++) {
+        store(panels + p * kTileN, load(b + p * ldb + j, width));
+        store(panels + p * kTileN + W, load(b + p * ldb + j + W, width - W));
+      }
+  }
+}
+
+namespace {
+
+typedef float v4 __attribute__((vector_size(16)));
+typedef float v4_unaligned __attribute__((vector_size(16), aligned(4), may_alias));
+
+// 4 rows of 4 become 4 columns, `step` floats apart.
+PTL_INLINE void transpose_4x4(const float* from, int64_t rows, float* to, int64_t step) {
+  v4 r0 = *(const v4_unaligned*)from, r1 = *(const v4_unaligned*)(from + rows);
+  v4 r2 = *(const v4_unaligned*)(from + 2 * rows), r3 = *(const v4_unaligned*)(from + 3 * rows);
+  v4 a = __builtin_shufflevector(r0, r1, 0, 4, 1, 5), b = __builtin_shufflevector(r2, r3, 0, 4, 1, 5);
+  v4 c = __builtin_shufflevector(r0, r1, 2, 6, 3, 7), d = __builtin_shufflevector(r2, r3, 2, 6, 3, 7);
+  *(v4_unaligned*)to = __builtin_shufflevector(a, b, 0, 1, 4, 5);
+  *(v4_unaligned*)(to + step) = __builtin_shufflevector(a, b, 2, 3, 6, 7);
+  *(v4_unaligned*)(to + 2 * step) = __builtin_shufflevector(c, d, 0, 1, 4, 5);
+  *(v4_unaligned*)(to + 3 * step) = __builtin_shufflevector(c, d, 2, 3, 6, 7);
+}
+
+}  // namespace
+
+void pack_transposed(const float* b, int64_t ldb, int64_t k, int64_t n, float* panels) {
+  for (int64_t j = 0; j < n; j += kTileN, panels += k * kTileN) {
+    int64_t width = n - j < kTileN ? n - j : kTileN;
+    int64_t i = 0;
+    for (; i + 4 <= width; i += 4) {
+      const float* from = b + (j + i) * ldb;
+      int64_t p = 0;
+      for (; p + 4 <= k; p += 4) transpose_4x4(from + p, ldb, panels + p * kTileN + i, kTileN);
+      for (; p < k; p++)
+        for (int64_t q = 0; q < 4; q++) panels[p * kTileN + i + q] = from[q * ldb + p];
+    }
+    for (; i < kTileN; i++)
+      for (int64_t p = 0; p < k; p++) panels[p * kTileN + i] = i < width ? b[(j + i) * ldb + p] : 0.0f;
+  }
+}
+
+}  // namespace PTL_ISA
+}  // namespace ptl

@@ -1,0 +1,194 @@
+// FlashAttention-2: tiles of queries against tiles of keys, the softmax taken online, in both directions; nothing of
+// size T x T exists. Key tiles sit at absolute positions (multiples of kKeys), and keys after a query add exact zeros,
+// so a row's bits do not depend on T, nor on how many queries are worked on together.
+#include "../elementary.h"
+#include "../gemm.h"
+#include "../kernel.h"
+
+namespace ptl {
+namespace PTL_ISA {
+namespace {
+
+constexpr int64_t kKeys = 64;                             // keys of a tile
+constexpr int64_t kQueries = 128;                         // queries of a forward task, which share packed keys
+constexpr int64_t kStrip = kTileM == 5 ? 20 : 2 * kTileM;  // queries scored at once in the forward pass
+constexpr int64_t kBackQueries = 32;                      // the same backward; fixed, since it decides rounding
+constexpr float kNone = -3.0e38f;                         // below every score
+
+PTL_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+PTL_INLINE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+// Lanes 0..count-1 of a vector that starts at lane `at`.
+PTL_INLINE vi first_lanes(int64_t count, int64_t at) {
+  vi lane;
+  for (int i = 0; i < W; i++) lane[i] = i;
+  return lane < splat_int(int32_t(count - at));
+}
+
+PTL_INLINE float scale_of(int64_t D) { return 1.0f / square_root(splat(float(D)))[0]; }
+
+// C[m,n] (+)= A . packed panels, k <= kBlockK.
+PTL_INLINE void rows_by_panels(int64_t m, int64_t n, int64_t k, const float* a, int64_t as, const float* panels, float* c,
+                               int64_t ldc, bool add, int64_t depth) {
+  multiply_rows({m, n, k, a, as, panels, kTileN, depth * kTileN, c, ldc, nullptr, add});
+}
+
+// One tile of the online softmax for queries first..first+rows-1: scores become probabilities relative to the running
+// maximum, and the running sum and output are rescaled.
+void soften(float* scores, int64_t rows, int64_t first, int64_t key, int64_t keys, float scale, float* maximum,
+            float* total, float* out, int64_t width) {
+  const int64_t span = round_up(keys, kLanes);
+  for (int64_t r = 0; r < rows; r++) {
+    float* s = scores + r * kKeys;
+    int64_t seen = most(0, least(keys, first + r + 1 - key));
+    vf best = splat(kNone);
+    for (int64_t i = 0; i < span; i += W) {
+      vf x = select(first_lanes(seen, i), load(s + i) * scale, splat(kNone));
+      store(s + i, x);
+      best = x > best ? x : best;
+    }
+    float before = maximum[r], now = max_lane(best);
+    now = now > before ? now : before;
+    Lanes sums = {};
+    for (int64_t i = 0; i < span; i += kLanes)
+      for (int q = 0; q < kLanes / W; q++) {
+        vf p = exp(load(s + i + q * W) - now);
+        p = select(first_lanes(seen, i + q * W), p, vf{});
+        store(s + i + q * W, p);
+        sums.v[q] += p;
+      }
+    float fade = exp(splat(before - now))[0];
+    maximum[r] = now;
+    total[r] = total[r] * fade + sum(sums);
+    for (int64_t d = 0; d < width; d += W) store(out + r * width + d, load(out + r * width + d) * fade);
+  }
+}
+
+}  // namespace
+
+// y = softmax(q k^T / sqrt(D), causal) v for each head; lse[b,h,t] = log-sum-exp of the scaled scores of row t.
+void attention(Run& run, int64_t B, int64_t T, int64_t H, int64_t D, const float* qkv, float* y, float* lse) {
+  const int64_t C = H * D, row = 3 * C, width = round_up(D, kTileN), blocks = (T + kQueries - 1) / kQueries;
+  const float scale = scale_of(D);
+  parallel(run, B * H * blocks, [&](int64_t task, float* scratch) {
+    // The longest tasks (last queries) go first.
+    int64_t block = blocks - 1 - task / (B * H), b = task % (B * H) / H, h = task % H;
+    int64_t begin = block * kQueries, queries = least(kQueries, T - begin);
+    const float* q = qkv + b * T * row + h * D;
+    const float* k = q + C;
+    const float* v = k + C;
+    float* out = scratch;  // [kQueries, width]
+    float* keys_packed = out + kQueries * width;
+    float* values_packed = keys_packed + kKeys * D;
+    float* scores = values_packed + kKeys * width;  // [kStrip, kKeys]
+    float* maximum = scores + kStrip * kKeys;
+    float* total = maximum + kQueries;
+    memset(out, 0, sizeof(float) * size_t(queries * width));
+    for (int64_t i = 0; i < queries; i++) maximum[i] = kNone, total[i] = 0.0f;
+    for (int64_t key = 0; key < begin + queries; key += kKeys) {
+      int64_t keys = least(kKeys, begin + queries - key);
+      pack_transposed(k + key * row, row, D, keys, keys_packed);
+      pack_rows(v + key * row, row, keys, D, values_packed);
+      for (int64_t i = most(0, key - begin) / kStrip * kStrip; i < queries; i += kStrip) {
+        int64_t rows = least(kStrip, queries - i), first = begin + i;
+        int64_t needed = least(keys, first + rows - key);
+        if (needed <= 0) continue;
+        rows_by_panels(rows, round_up(needed, kTileN), D, q + first * row, row, keys_packed, scores, kKeys, false, D);
+        soften(scores, rows, first, key, needed, scale, maximum + i, total + i, out + i * width, width);
+        rows_by_panels(rows, width, needed, scores, kKeys, values_packed, out + i * width, width, true, keys);
+      }
+    }
+    for (int64_t i = 0; i < queries; i++) {
+      float inverse = 1.0f / total[i];
+      float* to = y + (b * T + begin + i) * C + h * D;
+      for_each(D, [&](int64_t d, int64_t n) { store(to + d, load(out + i * width + d) * inverse, n); });
+      lse[(b * H + h) * T + begin + i] = maximum[i] + log(total[i]);
+    }
+  });
+}
+PTL_KERNEL(attention)
+
+namespace {
+
+// From scores and dy v^T to probabilities p and ds = p (dp - delta) scale, in place; keys after a query get zeros.
+void soften_backward(float* scores, float* dp, int64_t rows, int64_t first, int64_t key, int64_t keys, float scale,
+                     const float* lse, const float* delta) {
+  for (int64_t r = 0; r < rows; r++) {
+    int64_t seen = most(0, least(keys, first + r + 1 - key));
+    for (int64_t i = 0; i < keys; i += W) {
+      float* s = scores + r * kKeys + i;
+      float* d = dp + r * kKeys + i;
+      vi valid = first_lanes(seen, i);
+      vf p = select(valid, exp(load(s) * scale - lse[r]), vf{});
+      store(s, p);
+      store(d, select(valid, p * (load(d) - delta[r]) * scale, vf{}));
+    }
+  }
+}
+
+}  // namespace
+
+// delta = rowsum(dy * y); dv = p^T dy, dk = ds^T q, dq = ds k, with p recomputed tile by tile from lse.
+// A task owns a head of a batch entry, so dq adds up over key tiles in order.
+void attention_backward(Run& run, int64_t B, int64_t T, int64_t H, int64_t D, const float* qkv, const float* y,
+                        const float* lse, const float* dy, float* delta, float* dqkv) {
+  const int64_t C = H * D, row = 3 * C, width = round_up(D, kTileN);
+  const float scale = scale_of(D);
+  parallel(run, B * H, [&](int64_t task, float* scratch) {
+    int64_t b = task / H, h = task % H;
+    const float* q = qkv + b * T * row + h * D;
+    const float* k = q + C;
+    const float* v = k + C;
+    const float* dout = dy + b * T * C + h * D;
+    const float* out = y + b * T * C + h * D;
+    float* dq = dqkv + b * T * row + h * D;
+    const float* row_lse = lse + task * T;
+    float* row_delta = delta + task * T;
+    float* k_transposed = scratch;  // panels for scores
+    float* v_transposed = k_transposed + kKeys * D;
+    float* k_packed = v_transposed + kKeys * D;  // panels for dq
+    float* dk = k_packed + kKeys * width;        // [kKeys, width]
+    float* dv = dk + kKeys * width;
+    float* q_packed = dv + kKeys * width;
+    float* dout_packed = q_packed + kBackQueries * width;
+    float* scores = dout_packed + kBackQueries * width;  // [kBackQueries, kKeys]
+    float* dp = scores + kBackQueries * kKeys;
+    for (int64_t t = 0; t < T; t++)
+      row_delta[t] = sum_of(D, [&](int64_t d, int64_t n) { return load(dout + t * C + d, n) * load(out + t * C + d, n); });
+    for (int64_t key = 0; key < T; key += kKeys) {
+      int64_t keys = least(kKeys, T - key);
+      pack_transposed(k + key * row, row, D, keys, k_transposed);
+      pack_transposed(v + key * row, row, D, keys, v_transposed);
+      pack_rows(k + key * row, row, keys, D, k_packed);
+      for (int64_t i = key; i < T; i += kBackQueries) {
+        int64_t rows = least(kBackQueries, T - i), needed = least(keys, i + rows - key);
+        int64_t span = round_up(needed, kTileN);
+        pack_rows(q + i * row, row, rows, D, q_packed);
+        pack_rows(dout + i * C, C, rows, D, dout_packed);
+        rows_by_panels(rows, span, D, q + i * row, row, k_transposed, scores, kKeys, false, D);
+        rows_by_panels(rows, span, D, dout + i * C, C, v_transposed, dp, kKeys, false, D);
+        soften_backward(scores, dp, rows, i, key, span, scale, row_lse + i, row_delta + i);
+        bool add = i > key;
+        // The first queries of a tile may not reach its last keys; those rows start at zero.
+        int64_t m = add ? needed : keys;
+        if (!add && needed < keys) {
+          memset(dk + needed * width, 0, sizeof(float) * size_t((keys - needed) * width));
+          memset(dv + needed * width, 0, sizeof(float) * size_t((keys - needed) * width));
+          m = needed;
+        }
+        multiply_columns({m, width, rows, scores, kKeys, dout_packed, kTileN, rows * kTileN, dv, width, nullptr, add});
+        multiply_columns({m, width, rows, dp, kKeys, q_packed, kTileN, rows * kTileN, dk, width, nullptr, add});
+        rows_by_panels(rows, D, needed, dp, kKeys, k_packed, dq + i * row, row, key > 0, keys);
+      }
+      for (int64_t i = 0; i < keys; i++) {
+        float* to = dq + (key + i) * row;
+        for_each(D, [&](int64_t d, int64_t n) { store(to + C + d, load(dk + i * width + d), n); });
+        for_each(D, [&](int64_t d, int64_t n) { store(to + 2 * C + d, load(dv + i * width + d), n); });
+      }
+    }
+  });
+}
+PTL_KERNEL(attention_backward)
+
+}  // namespace PTL_ISA
+}  // namespace ptl
