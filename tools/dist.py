@@ -5,6 +5,7 @@
     pyscript/          core.js and its parts          micropython/   micropython.mjs, .wasm
     uplot/             uPlot.esm.js, uPlot.min.css    engine/        engine-threads.{mjs,wasm}, engine-single.{mjs,wasm}
     posttrainllm.zip   the Python package and its settings          shakespeare.txt   the bundled corpus
+    site.json          where the worker finds Pyodide, the package, the corpus and the snapshot
     precache.json      [{url, sha256, bytes, tier}], for sw.js      _headers, .nojekyll   for hosts that read them
 """
 
@@ -80,6 +81,16 @@ def licences() -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
+def site() -> bytes:
+    """Where the trainer's worker finds its parts; the snapshot's hash tells whether the service worker keeps it already."""
+    snapshot = runtime.folder() / "snapshot.bin"
+    parts = {"pyodide": f"{runtime.name()}/", "package": "posttrainllm.zip", "corpus": "shakespeare.txt"}
+    if snapshot.is_file():
+        parts["snapshot"] = f"{runtime.name()}/{snapshot.name}"
+        parts["snapshot_sha256"] = hashlib.sha256(snapshot.read_bytes()).hexdigest()
+    return (json.dumps(parts) + "\n").encode()
+
+
 def contents() -> Files:
     """Everything of the site but precache.json, by address."""
     return {
@@ -90,6 +101,7 @@ def contents() -> Files:
         **third_party(),
         "posttrainllm.zip": package_zip(),
         "shakespeare.txt": corpus.TARGET,
+        "site.json": site(),
         "licences.txt": licences(),
         "_headers": HEADERS.encode(),
         ".nojekyll": b"",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 
 from ..errors import ConfigError, DeviceError, DeviceUnavailableError, SelfTestError
 from .base import Machine
@@ -12,16 +11,6 @@ from .reference import ReferenceMachine
 
 DEVICES = ("auto", "cpu", "reference")
 IN_BROWSER = sys.platform == "emscripten"
-
-
-@dataclass(frozen=True)
-class Engine:
-    """An engine as a person reads of it: name, description, whether it was chosen, and why or why not."""
-
-    name: str
-    description: str
-    chosen: bool
-    why: str
 
 
 def default_threads() -> int:
@@ -39,9 +28,15 @@ def open_machine(device: str = "auto", threads: int | None = None, total_bytes: 
     if device == "reference":
         return ReferenceMachine()
     if IN_BROWSER:
+        from pyodide.ffi import can_run_sync, run_sync
+
         from .wasm import open_wasm
 
-        machine: Machine = open_wasm(total_bytes, threads)
+        if not can_run_sync():
+            raise DeviceUnavailableError(
+                "cpu", "this browser lets Python wait (JSPI)", "it does not here", "use `await open_wasm(...)` instead"
+            )
+        machine: Machine = run_sync(open_wasm(total_bytes, threads))
     else:
         from .native import CpuMachine
 
@@ -54,6 +49,3 @@ def open_machine(device: str = "auto", threads: int | None = None, total_bytes: 
         machine.close()
         raise
     return machine
-
-
-__all__ = ["DEVICES", "DeviceUnavailableError", "Engine", "default_threads", "open_machine"]

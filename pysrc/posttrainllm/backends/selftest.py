@@ -31,8 +31,6 @@ def run(machine) -> bytes:
     machine.allocate(need)
     machine.upload(address(SEED), struct.pack("<Q", 7))
     machine.upload(address(DLOSS), struct.pack("<f", 1.0))
-    for region in ("m", "v"):
-        machine.upload(REGIONS.index(region) << REGION_SHIFT, bytes(need[region]))
     machine.replay(machine.load(initial.tape))
     count = CONFIG.batch * CONFIG.context
     loaded = machine.load(step.tape)
@@ -45,8 +43,6 @@ def run(machine) -> bytes:
         machine.upload(address(RECIPE), pack_recipe((0.01, 0.9, 0.95, 1e-8, 0.1, 1.0, *corrections)))
         machine.replay(loaded)
     weights = machine.download(REGIONS.index("params") << REGION_SHIFT, need["params"])
-    machine.upload(REGIONS.index("m") << REGION_SHIFT, bytes(need["m"]))
-    machine.upload(REGIONS.index("v") << REGION_SHIFT, bytes(need["v"]))
     return weights + machine.download(address(LOSS), 4) + machine.download(address(NORM), 4)
 
 

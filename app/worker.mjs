@@ -1,0 +1,112 @@
+// The trainer's worker: Pyodide with the package, the C++ engine beside it, and the Session that the page talks to.
+// JavaScript here only carries: it loads, hands over bytes, and passes messages on.
+import { openEngine } from './wasm.mjs';
+
+const BASE = new URL('./', import.meta.url).href;
+const early = [];
+let receive = (data) => early.push(data);
+let stopFlag = null;
+self.onmessage = ({ data }) => (data.kind === 'init' ? begin(data) : receive(data));
+
+const post = (event, transfer = []) => self.postMessage(event, transfer);
+const boot = (stage, fraction, message) => post({ kind: 'boot', stage, fraction, message });
+
+async function bytesOf(url) {
+  const response = await fetch(new URL(url, BASE));
+  if (!response.ok) throw new Error(`${url}: ${response.status}`);
+  return new Uint8Array(await response.arrayBuffer());
+}
+
+/** A memory snapshot of a freshly started Python; undefined where it cannot be had, and Python then starts the long way. */
+async function snapshot(url) {
+  try {
+    const response = await fetch(new URL(url, BASE));
+    if (!response.ok) return undefined;
+    const plain = response.body.pipeThrough(new DecompressionStream('gzip'));
+    return new Uint8Array(await new Response(plain).arrayBuffer());
+  } catch { return undefined; }
+}
+
+async function startPython({ loadPyodide }, indexURL, state) {
+  const options = { indexURL, lockFileURL: `${indexURL}pyodide-lock.json`, env: { HOME: '/home/pyodide' } };
+  if (state) {
+    try { return await loadPyodide({ ...options, _loadSnapshot: state }); } catch (error) { console.warn('no snapshot:', error); }
+  }
+  return loadPyodide(options);
+}
+
+async function begin({ stop_flag }) {
+  stopFlag = stop_flag;
+  try {
+    boot('python', 0.1, 'Loading Python');
+    const site = await (await fetch(new URL('site.json', BASE))).json();
+    const indexURL = new URL(site.pyodide, BASE).href;
+    const wheel = bytesOf(site.package);
+    const main = fetch(new URL('worker.py', BASE)).then((response) => response.text());
+    // The snapshot is a second copy of what Python's start makes: worth it once it is on this disk, not over a network.
+    const state = await worthwhile(site) ? snapshot(site.snapshot) : undefined;
+    const pyodide = await startPython(await import(`${indexURL}pyodide.mjs`), indexURL, await state);
+    boot('package', 0.7, 'Loading the trainer');
+    pyodide.registerJsModule('posttrainllm_host', host(pyodide, site));
+    pyodide.unpackArchive(await wheel, 'zip', { extractDir: '/lib/posttrainllm' });
+    await pyodide.runPythonAsync(await main, { filename: 'worker.py' });
+  } catch (error) {
+    post({ kind: 'failed', code: 'E-BOOT', fatal: true, message: `The trainer could not start (${error.message ?? error}). Reload the page; if it stays so, the site may be incomplete.` });
+  }
+}
+
+async function worthwhile(site) {
+  if (!site.snapshot) return false;
+  if (['localhost', '127.0.0.1'].includes(new URL(BASE).hostname)) return true;
+  try { return Boolean(await caches.match(new URL(`__content/${site.snapshot_sha256}`, BASE))); } catch { return false; }
+}
+
+/** What worker.py imports as `posttrainllm_host`. */
+function host(pyodide, site) {
+  return {
+    open_engine: (bytes, threads) => openEngine({ base: BASE, bytes, threads }),
+    default_threads: () => (self.crossOriginIsolated ? Math.max(1, Math.min(8, navigator.hardwareConcurrency || 1)) : 1),
+    isolated: () => self.crossOriginIsolated === true,
+    device_gigabytes: () => navigator.deviceMemory ?? 0,
+    bigint: (number) => BigInt(number),
+    to_uint8: (buffer) => {
+      const view = buffer.getBuffer('u8');
+      try { return view.data.slice(); } finally { view.release(); buffer.destroy?.(); }
+    },
+    flag: () => (stopFlag ? Atomics.load(stopFlag, 0) : 0),
+    post: (json) => post(JSON.parse(json)),
+    post_buffer: (json, buffer) => post({ ...JSON.parse(json), buffer }, [buffer]),
+    new_bytes: (count) => new Uint8Array(count),
+    corpus: () => bytesOf(site.corpus),
+    /** Deliver messages: callback(json, Uint8Array or undefined). */
+    listen: (callback) => {
+      const keep = callback.copy();
+      receive = ({ buffer, ...rest }) => keep(JSON.stringify(rest), buffer ? new Uint8Array(buffer) : undefined);
+      for (const data of early.splice(0)) receive(data);
+    },
+    keep_text: keepText,
+    kept_text: keptText,
+  };
+}
+
+const texts = async (create) => (await navigator.storage.getDirectory()).getDirectoryHandle('posttrainllm-texts', { create });
+
+/** Keep a text under its hash, so that its runs can go on another day. */
+async function keepText(sha256, bytes) {
+  const file = await (await texts(true)).getFileHandle(sha256, { create: true });
+  const handle = await file.createSyncAccessHandle();
+  try {
+    if (handle.getSize() !== bytes.byteLength) {
+      handle.truncate(0);
+      if (handle.write(bytes, { at: 0 }) !== bytes.byteLength) { handle.truncate(0); throw new Error('quota'); }
+      handle.flush();
+    }
+  } finally { handle.close(); }
+}
+
+async function keptText(sha256) {
+  try {
+    const file = await (await (await texts(false)).getFileHandle(sha256)).getFile();
+    return new Uint8Array(await file.arrayBuffer());
+  } catch { return undefined; }
+}

@@ -1,0 +1,110 @@
+"""Python in the worker: a Session on the page's engine and storage. worker.mjs provides `posttrainllm_host`."""
+
+import asyncio
+import json
+import sys
+
+sys.path.insert(0, "/lib/posttrainllm")
+
+import posttrainllm_host as host  # noqa: E402
+from posttrainllm.backends.selftest import check  # noqa: E402
+from posttrainllm.backends.wasm import LIMIT_BYTES, OVERHEAD_BYTES, open_wasm  # noqa: E402
+from posttrainllm.data.corpus import Corpus  # noqa: E402
+from posttrainllm.errors import StoreError, StoreQuotaError  # noqa: E402
+from posttrainllm.session import Host, Session  # noqa: E402
+from posttrainllm.store.memory import MemoryVolume  # noqa: E402
+from posttrainllm.store.opfs import OpfsVolume  # noqa: E402
+from posttrainllm.store.runs import RunStore  # noqa: E402
+
+
+class PageHost(Host):
+    """Engines from WebAssembly, runs in the origin-private file system, the stop flag from shared memory."""
+
+    def __init__(self, store: RunStore, persistent: bool) -> None:
+        super().__init__(store=store)
+        self.persistent = persistent
+        self.isolated = bool(host.isolated())
+        memory = int(host.device_gigabytes()) * (1 << 30)  # 0 where the browser does not say
+        self.reach_bytes = min(LIMIT_BYTES - OVERHEAD_BYTES, memory // 2 if memory else LIMIT_BYTES)
+        self._bundled: Corpus | None = None
+
+    async def open_machine(self, total_bytes: int):
+        machine = await open_wasm(total_bytes)
+        check(machine)
+        return machine
+
+    def why(self, machine) -> str:
+        if machine.threads > 1:
+            return "The C++ engine, passed its self-test. This page is isolated, so it may use several threads."
+        if machine.fallback_reason:
+            return f"One thread only: the threaded engine did not start ({machine.fallback_reason})."
+        if not self.isolated:
+            return "One thread only: this page is not isolated (its host sends no COOP and COEP headers), so threads may not share memory."
+        return "The C++ engine, passed its self-test. This device offers one core."
+
+    async def bundled_corpus(self) -> Corpus:
+        if self._bundled is None:
+            self._bundled = Corpus("Shakespeare", (await host.corpus()).to_bytes())
+        return self._bundled
+
+    def flag(self) -> int:
+        return host.flag()
+
+    def to_bytes(self, buffer) -> bytes:
+        return buffer.to_bytes()
+
+    def own(self, chunk):
+        return chunk.slice() if hasattr(chunk, "subarray") else bytes(chunk)
+
+    def join(self, chunks, total_bytes):
+        whole, position = host.new_bytes(total_bytes), 0
+        for chunk in chunks:
+            part = whole.subarray(position, position + (chunk.byteLength if hasattr(chunk, "subarray") else len(chunk)))
+            part.set(chunk) if hasattr(chunk, "subarray") else part.assign(chunk)
+            position += part.byteLength
+        return whole.buffer
+
+    async def keep_text(self, corpus: Corpus) -> None:
+        if self._bundled is not None and corpus.sha256 == self._bundled.sha256:
+            return
+        data = host.to_uint8(corpus.data)
+        try:
+            await host.keep_text(corpus.sha256, data)
+        except Exception as error:  # a JsException: no storage, or no room
+            cls = StoreQuotaError if "uota" in str(error) else StoreError
+            raise cls("text", "it is kept so that the run can go on later", f"the browser refused ({error})",
+                      "keep the text yourself; training goes on") from error
+
+    async def kept_text(self, sha256: str):
+        found = await host.kept_text(sha256)
+        return None if found is None else Corpus("kept text", found.to_bytes())
+
+
+def emit(event, buffer=None) -> None:
+    """An event to the page. json refuses what JSON cannot carry, so a NaN is a fault here and never a silent null there."""
+    text = json.dumps(event, allow_nan=False)
+    host.post(text) if buffer is None else host.post_buffer(text, buffer)
+
+
+async def main() -> None:
+    """Start the session and serve for ever."""
+    try:
+        store, persistent = RunStore(await OpfsVolume.open()), True
+    except StoreError as error:
+        store, persistent = RunStore(MemoryVolume()), False
+        emit({"kind": "log", "message": str(error)})
+    session = Session(emit, PageHost(store, persistent))
+
+    def receive(text, buffer=None):
+        request = json.loads(text)
+        if buffer is not None:
+            request["buffer"] = buffer.copy() if hasattr(buffer, "copy") else buffer
+        session.receive(request)
+
+    host.listen(receive)
+    host.post(json.dumps({"kind": "boot", "stage": "engine", "fraction": 0.85, "message": "Testing the engine"}))
+    await session.begin()
+    asyncio.ensure_future(session.serve())
+
+
+await main()  # noqa: F704 - Pyodide runs this file with top-level await

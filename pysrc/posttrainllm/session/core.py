@@ -1,0 +1,242 @@
+"""Session: one person's corpus, model and runs, driven by requests and answering with events.
+
+It is the same object in the page's worker and natively. `serve` is its only loop: between two training steps it handles
+what came in and gives the event loop a turn, so that nothing a person does waits longer than a step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+
+from .. import __version__
+from ..configs import load
+from ..data.corpus import Corpus
+from ..errors import ConfigError, DataError, PostTrainError
+from ..model.config import GPTConfig
+from ..model.live import GPT, RESERVE_BYTES
+from ..model.program import Program
+from ..train.settings import training_settings
+from .host import Host
+from .messages import checked
+from .runs import Runs
+from .training import Training
+from .writing import Writing
+
+
+class Session:
+    """emit(event, buffer) sends an event; host gives engines, storage and the stop flag."""
+
+    def __init__(self, emit: Callable[[dict, object], None], host: Host) -> None:
+        self._emit, self.host = emit, host
+        self._queue: deque[dict] = deque()
+        self._arrived = asyncio.Event()
+        self.corpus: Corpus | None = None
+        self.model: GPT | None = None
+        self.engine: dict = {}
+        self.rate_flops: float = 0.0
+        self.training = Training(self)
+        self.writing = Writing(self)
+        self.runs = Runs(self)
+        self._closed = False
+        self._handlers = {
+            "corpus.bundled": self._corpus_bundled,
+            "corpus.text": self._corpus_text,
+            "corpus.file": self._corpus_file,
+            "plan": self._plan,
+            "train.start": self.training.start,
+            "train.pause": self.training.pause,
+            "train.resume": self.training.resume,
+            "train.stop": self.training.stop,
+            "train.extend": self.training.extend,
+            "write.start": self.writing.start,
+            "write.stop": self.writing.stop,
+            "settings": self.training.settings,
+        } | self.runs.handlers()
+
+    # Events and the loop
+
+    def emit(self, kind: str, buffer=None, **fields) -> None:
+        """Send an event."""
+        self._emit({"kind": kind} | fields, buffer)
+
+    def fail(self, error: Exception, reply_to: int | None = None) -> None:
+        """Send an error as an event: its own sentence, or for a fault of ours what it was."""
+        if isinstance(error, PostTrainError):
+            event = error.to_event()
+        elif isinstance(error, MemoryError):
+            event = {"code": "E-DEVICE-MEMORY", "message": "There is not enough memory for this. Close other tabs or choose a smaller model."}
+        else:
+            event = {"code": "E-ERROR", "message": f"Something went wrong inside ({type(error).__name__}: {error}). What was saved is safe."}
+        self.emit("failed", code=event["code"], message=event["message"], reply_to=reply_to)
+
+    def receive(self, request: dict) -> None:
+        """Queue a request; it is handled between two steps."""
+        self._queue.append(request)
+        self._arrived.set()
+
+    async def begin(self) -> None:
+        """Test the engine, list what is saved, and say `ready`."""
+        began = time.perf_counter()
+        machine = await self.host.open_machine(0)
+        self.engine = {"name": machine.name, "description": machine.description, "chosen": True, "why": self.host.why(machine)}
+        self.rate_flops = _rate(machine)
+        machine.close()
+        presets = {
+            name: settings | {"parameters": GPTConfig(**settings).parameter_count()}
+            for name, settings in load("presets").items()
+            if self.host.reach_bytes is None or name not in ("gpt2", "behemoth")
+        }
+        self.emit(
+            "ready",
+            version=__version__,
+            engines=[self.engine],
+            threads=getattr(machine, "threads", 1),
+            isolated=self.host.isolated,
+            presets=presets,
+            training=load("training"),
+            storage=await self.runs.storage(),
+            runs=await self.runs.rows(),
+            seconds=time.perf_counter() - began,
+        )
+
+    async def serve(self) -> None:
+        """Handle requests until `close`; train and write in between."""
+        while not self._closed:
+            busy = False
+            try:
+                busy = self.training.turn()
+                busy = self.writing.turn() or busy
+            except Exception as error:  # noqa: BLE001 - the loop must outlive any fault; the person is told
+                self.training.abort(error)
+            if busy:
+                await asyncio.sleep(0)
+            elif not self._queue:
+                self._arrived.clear()
+                await self._arrived.wait()
+            while self._queue:
+                await self.handle(self._queue.popleft())
+
+    async def handle(self, request: dict) -> None:
+        """Handle one request now. Errors become a `failed` event with the request's id."""
+        identity = request.get("id")
+        try:
+            await self._handlers[request.get("kind", "")](identity, **checked(request))
+        except KeyError:
+            try:
+                checked(request)
+                raise
+            except PostTrainError as error:
+                self.fail(error, identity)
+        except Exception as error:  # noqa: BLE001 - one bad request must not end the session
+            self.fail(error, identity)
+
+    async def close(self) -> None:
+        """Stop, save and let go of the model."""
+        self._closed = True
+        self.training.finish("stopped")
+        self.runs.let_go()
+        self.drop_model()
+        self._arrived.set()
+
+    # Corpus
+
+    def set_corpus(self, corpus: Corpus, identity: int | None) -> None:
+        """Make `corpus` the one to train on and tell its facts."""
+        self.corpus = corpus
+        facts = corpus.facts()
+        warnings = corpus.advice(GPTConfig.preset("tiny"))
+        self.emit("corpus", reply_to=identity, **facts, warnings=warnings, notes=[])
+
+    async def _corpus_bundled(self, identity: int | None) -> None:
+        self.set_corpus(await self.host.bundled_corpus(), identity)
+
+    async def _corpus_text(self, identity: int | None, text: str, name: str = "Pasted text") -> None:
+        self.set_corpus(Corpus.from_text(text, name), identity)
+
+    async def _corpus_file(self, identity: int | None, buffer, name: str = "file") -> None:
+        self.set_corpus(Corpus.from_bytes(self.host.to_bytes(buffer), name), identity)
+
+    # Plan and model
+
+    def config_of(self, preset: str | None, config: dict | None) -> GPTConfig:
+        """The GPTConfig a request names (default medium)."""
+        return GPTConfig.from_dict(config) if config is not None else GPTConfig.preset(preset or "medium")
+
+    async def _plan(self, identity: int | None, preset=None, config=None, training=None) -> None:
+        chosen = self.config_of(preset, config)
+        settings = training_settings(training)
+        program = Program(chosen)
+        memory = program.memory()
+        fits, reason = True, None
+        reach = self.host.reach_bytes
+        if reach is not None and memory["total_bytes"] + RESERVE_BYTES > reach:
+            fits = False
+            reason = (
+                f"This needs {memory['total_bytes'] / 1e6:,.0f} MB, and this page can use {reach / 1e6:,.0f} MB. "
+                "Choose a smaller size or a smaller batch."
+            )
+        seconds = program.step.plan.graph.flops() / self.rate_flops if self.rate_flops else None
+        warnings = []
+        if self.corpus is not None:
+            warnings = self.corpus.advice(chosen)
+            try:
+                self.corpus.check(chosen)
+            except DataError as error:
+                warnings.append(str(error))
+        step_tokens = chosen.batch * chosen.context
+        self.emit(
+            "planned",
+            reply_to=identity,
+            parameters=chosen.parameter_count(),
+            memory=memory,
+            fits=fits,
+            reason=reason,
+            ms_per_step_estimate=seconds and 1000 * seconds,
+            seconds_estimate=seconds and seconds * settings["steps"],
+            tokens_per_step=step_tokens,
+            passes_over_corpus=self.corpus and settings["steps"] * step_tokens / len(self.corpus.train),
+            warnings=warnings,
+        )
+
+    def drop_model(self) -> None:
+        """Give the live model's memory back."""
+        self.writing.cancel()
+        if self.model is not None:
+            self.model.close()
+            self.model = None
+
+    async def make_model(self, config: GPTConfig) -> GPT:
+        """A live model with room for training, in the place of the one there was. Raises before letting the old one go
+        where the plan cannot fit."""
+        program = Program(config)
+        need = sum(program.region_bytes().values()) + RESERVE_BYTES
+        reach = self.host.reach_bytes
+        if reach is not None and need > reach:
+            raise ConfigError(
+                "model", f"weights, gradients and activations fit {reach:,} bytes", f"they need {need:,}",
+                "choose a smaller size or a smaller batch", code="E-CONFIG-PLAN",
+            )
+        self.drop_model()
+        self.model = GPT(config, await self.host.open_machine(need), program)
+        return self.model
+
+
+def _rate(machine) -> float:
+    """FLOP/s that a step of this machine reaches, from one step of `small` (about 2.4 GFLOP). 0 where it cannot say."""
+    if machine.name == "reference":
+        return 0.0
+    from ..model.program import training_step
+
+    config = GPTConfig.preset("small", batch=4)
+    step = training_step(config)
+    machine.allocate(step.plan.region_bytes)
+    loaded = machine.load(step.tape)
+    best = float("inf")
+    for _ in range(3):
+        began = time.perf_counter()
+        machine.replay(loaded)
+        best = min(best, time.perf_counter() - began)
+    return step.plan.graph.flops() / best

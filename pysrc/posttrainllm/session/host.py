@@ -1,0 +1,62 @@
+"""What a Session needs of where it runs: engines, storage, the bundled text, the stop flag. Native here; worker.py has the page's."""
+
+from __future__ import annotations
+
+from ..backends.choose import open_machine
+from ..data.corpus import Corpus
+from ..store.memory import MemoryVolume
+from ..store.runs import RunStore
+
+RUN, PAUSE, STOP = 0, 1, 2
+
+
+class Host:
+    """The native host: runs are kept where `store` says (default: in memory)."""
+
+    isolated = True
+    reach_bytes: int | None = None
+    """Bytes a model may take in all; None where only the machine's memory limits it."""
+    persistent = True
+    """Whether saved runs outlive this process."""
+
+    def __init__(self, device: str = "auto", threads: int | None = None, store: RunStore | None = None) -> None:
+        self.device, self.threads = device, threads
+        self.store = store or RunStore(MemoryVolume())
+        self._texts: dict[str, tuple[str, bytes]] = {}
+
+    async def open_machine(self, total_bytes: int):
+        """A machine that passed its self-test, with room for total_bytes."""
+        return open_machine(self.device, self.threads, total_bytes)
+
+    def why(self, machine) -> str:
+        """One sentence on why this engine runs."""
+        return "The fastest engine on this machine that passed its self-test."
+
+    async def bundled_corpus(self) -> Corpus:
+        """Shakespeare."""
+        return Corpus.shakespeare()
+
+    def flag(self) -> int:
+        """RUN, PAUSE or STOP, as the page's shared flag says."""
+        return RUN
+
+    def to_bytes(self, buffer) -> bytes:
+        """A request's buffer as bytes."""
+        return bytes(buffer)
+
+    def own(self, chunk):
+        """A chunk that stays valid after the next one is read."""
+        return bytes(chunk)
+
+    def join(self, chunks: list, total_bytes: int):
+        """Chunks as the one buffer that an event carries."""
+        return b"".join(chunks)
+
+    async def keep_text(self, corpus: Corpus) -> None:
+        """Keep a person's own text, so that its runs can go on later."""
+        self._texts[corpus.sha256] = (corpus.name, corpus.data)
+
+    async def kept_text(self, sha256: str) -> Corpus | None:
+        """The kept text with that hash, if there is one."""
+        kept = self._texts.get(sha256)
+        return Corpus(*kept) if kept else None

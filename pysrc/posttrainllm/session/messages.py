@@ -1,0 +1,80 @@
+"""What a page or a command may ask of a Session, checked. Each request is JSON: {"kind", "id", fields…}.
+
+`REQUESTS` is the whole list: kind → the fields it takes, each with its type and whether it must come. Events are dicts too;
+docs of each stand where it is made (training.py, writing.py, runs.py). Large binaries travel beside the JSON as `buffer`.
+"""
+
+from __future__ import annotations
+
+from ..errors import ConfigError
+
+TEXT, WHOLE, NUMBER, OBJECT, LIST, BUFFER = "text", "a whole number", "a number", "an object", "a list", "a buffer"
+
+REQUESTS: dict[str, dict[str, str]] = {
+    "corpus.bundled": {},
+    "corpus.text": {"name": TEXT, "text": TEXT + "!"},
+    "corpus.file": {"name": TEXT, "buffer": BUFFER + "!"},
+    "plan": {"preset": TEXT, "config": OBJECT, "training": OBJECT},
+    "train.start": {"preset": TEXT, "config": OBJECT, "training": OBJECT, "name": TEXT},
+    "train.pause": {},
+    "train.resume": {},
+    "train.stop": {},
+    "train.extend": {"steps": WHOLE + "!"},
+    "write.start": {
+        "prompt": TEXT + "!",
+        "tokens": WHOLE,
+        "temperature": NUMBER,
+        "top_k": WHOLE,
+        "top_p": NUMBER,
+        "min_p": NUMBER,
+        "repetition_penalty": NUMBER,
+        "seed": WHOLE,
+        "stop": LIST,
+    },
+    "write.stop": {},
+    "runs.list": {},
+    "runs.open": {"run_id": TEXT + "!"},
+    "runs.continue": {"run_id": TEXT + "!", "steps": WHOLE},
+    "runs.rename": {"run_id": TEXT + "!", "name": TEXT + "!"},
+    "runs.duplicate": {"run_id": TEXT + "!"},
+    "runs.delete": {"run_id": TEXT + "!"},
+    "runs.export": {"run_id": TEXT + "!"},
+    "runs.history": {"run_id": TEXT + "!"},
+    "runs.import": {"name": TEXT, "buffer": BUFFER + "!"},
+    "settings": {"sample_prompt": TEXT, "sample_every_seconds": NUMBER, "save_every_seconds": NUMBER},
+}
+
+_CHECKS = {
+    TEXT: lambda value: isinstance(value, str),
+    WHOLE: lambda value: isinstance(value, int) and not isinstance(value, bool),
+    NUMBER: lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
+    OBJECT: lambda value: isinstance(value, dict),
+    LIST: lambda value: isinstance(value, list),
+    BUFFER: lambda value: value is not None,
+}
+
+
+def checked(request: dict) -> dict:
+    """The request's fields without kind and id, nulls left out; ConfigError where it is not one of REQUESTS."""
+    kind = request.get("kind")
+    fields = REQUESTS.get(kind)
+    if fields is None:
+        raise ConfigError("request", f"its kind is one of {', '.join(REQUESTS)}", f"{kind!r} came")
+    given = {name: value for name, value in request.items() if name not in ("kind", "id") and value is not None}
+    for name, value in given.items():
+        if name not in fields:
+            raise ConfigError(f"request {kind}", f"its fields are {', '.join(fields) or 'none'}", f"{name!r} came")
+        wanted = fields[name].rstrip("!")
+        if wanted in (WHOLE, NUMBER) and isinstance(value, float) and value.is_integer():
+            value = given[name] = int(value)
+        if not _CHECKS[wanted](value):
+            raise ConfigError(f"request {kind}", f"{name} is {wanted}", f"{value!r:.60} came", "correct it")
+    for name, wanted in fields.items():
+        if wanted.endswith("!") and name not in given:
+            raise ConfigError(f"request {kind}", f"{name} is given", "it is missing")
+    return given
+
+
+def finite(value):
+    """A number as JSON can carry it: None where it is not finite (JSON has no NaN)."""
+    return value if isinstance(value, (int, float)) and value == value and abs(value) != float("inf") else None

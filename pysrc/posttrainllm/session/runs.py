@@ -1,0 +1,262 @@
+"""Saved runs as a Session does them: hold one open while it is live, list, open, continue, rename, copy, delete, move in and out.
+
+Events: runs (the list), opened, saved, exported.
+"""
+
+from __future__ import annotations
+
+import time
+
+from ..data.corpus import Corpus
+from ..errors import ConfigError, DataError, FormatError, StoreError
+from ..model.config import GPTConfig
+from ..model.live import RESERVE_BYTES
+from ..model.program import Program
+from ..store.buffers import nbytes
+from ..store.checkpoint import Checkpoint, history_text
+from ..store.runs import Run, RunInfo
+from ..train.state import checkpoint_of, model_of, trainer_of
+
+
+class Runs:
+    """The run store behind a Session, and the one run that is held open for the live model."""
+
+    def __init__(self, session) -> None:
+        self._session = session
+        self._held: Run | None = None
+
+    def handlers(self) -> dict:
+        """Request kinds and what handles them."""
+        return {
+            "runs.list": self._list,
+            "runs.open": self._open,
+            "runs.continue": self._continue,
+            "runs.rename": self._rename,
+            "runs.duplicate": self._duplicate,
+            "runs.delete": self._delete,
+            "runs.export": self._export,
+            "runs.history": self._history,
+            "runs.import": self._import,
+        }
+
+    @property
+    def store(self):
+        """The RunStore of the host."""
+        return self._session.host.store
+
+    @property
+    def held_id(self) -> str | None:
+        """Id of the run that is held open."""
+        return self._held.id if self._held else None
+
+    @property
+    def held_name(self) -> str:
+        """Its name; a plain word where nothing is kept."""
+        return self._held.name if self._held else "unsaved run"
+
+    async def hold_new(self, name: str, identity) -> None:
+        """Create the run that the coming training is saved in. Without storage the person is told, and training goes on."""
+        self.let_go()
+        try:
+            self._held = await self.store.create(name)
+        except StoreError as error:
+            self._session.fail(error, identity)
+
+    def let_go(self) -> None:
+        """Close the held run."""
+        if self._held is not None:
+            self._held.close()
+            self._held = None
+
+    def save(self, trainer) -> None:
+        """Save the live run now. Raises StoreError; the last save is unharmed then."""
+        if self._held is None:
+            return
+        began = time.perf_counter()
+        nbytes_ = self._held.save(checkpoint_of(trainer, self._held.name, self._held.created or None))
+        self._session.emit(
+            "saved", run_id=self._held.id, step=trainer.step, bytes=nbytes_, seconds=time.perf_counter() - began, at=self.store.clock()
+        )
+
+    # The list
+
+    async def rows(self) -> list[dict]:
+        """The list as the page shows it."""
+        try:
+            return [self._row(info) for info in await self.store.list()]
+        except StoreError as error:
+            self._session.fail(error)
+            return []
+
+    def _row(self, info: RunInfo) -> dict:
+        return {
+            "run_id": info.id,
+            "name": info.name,
+            "state": info.state,
+            "step": info.step,
+            "parameters": info.parameters,
+            "loss_nats": info.loss_nats,
+            "validation_loss_nats": info.validation_loss_nats,
+            "created": info.created,
+            "updated": info.updated,
+            "bytes": info.bytes,
+            "resumable": info.resumable,
+            "corrupt": info.state in ("corrupt", "unreadable"),
+            "live": info.id == self.held_id,
+            "note": info.note,
+        }
+
+    async def storage(self) -> dict:
+        """How much the saved runs take, and whether there is storage at all."""
+        try:
+            return {"bytes": await self.store.total_bytes(), "persistent": self._session.host.persistent}
+        except StoreError:
+            return {"bytes": 0, "persistent": False}
+
+    async def _list(self, identity) -> None:
+        self._session.emit("runs", reply_to=identity, runs=await self.rows(), storage=await self.storage())
+
+    # Opening and going on
+
+    async def _open(self, identity, run_id: str) -> None:
+        await self._load(identity, run_id)
+
+    async def _continue(self, identity, run_id: str, steps: int = 500) -> None:
+        if not 1 <= steps <= 10_000_000:
+            raise ConfigError("continue", "a whole number of steps from 1 to 10,000,000", f"{steps} came", "change it")
+        training = self._session.training
+        if self.held_id != run_id or training.trainer is None or training.trainer.model is not self._session.model:
+            await self._load(identity, run_id)
+        if training.trainer is None:
+            raise DataError(
+                "continue", "the text it was trained on, and AdamW's state", "one of them is not here",
+                "choose that text again under Text, then continue the run",
+            )
+        training.launch(identity, training.trainer.step + steps)
+
+    async def _load(self, identity, run_id: str) -> None:
+        session = self._session
+        if session.training.active:
+            raise ConfigError("open", "one run at a time", "a run is going", "stop it first; it is saved when it stops")
+        held = self._held if self.held_id == run_id else None
+        run = held or await self.store.open(run_id)
+        try:
+            checkpoint = run.load()
+            corpus = await self._corpus_of(checkpoint)
+            await self._bring_up(checkpoint, corpus)
+        except BaseException:
+            if run is not held:
+                run.close()
+            raise
+        if run is not held:
+            self.let_go()
+            self._held = run
+        self._tell_opened(identity, run, checkpoint, corpus)
+
+    async def _bring_up(self, checkpoint: Checkpoint, corpus: Corpus | None) -> None:
+        """Make the checkpoint the live model; with its text and moments also the trainer."""
+        session = self._session
+        going_on = corpus is not None and checkpoint.resumable
+        program = Program(GPTConfig.from_dict(checkpoint.config), going_on)
+        need = sum(program.region_bytes().values()) + RESERVE_BYTES
+        reach = session.host.reach_bytes
+        if reach is not None and need > reach:
+            raise ConfigError("open", f"a model fits {reach:,} bytes", f"this one needs {need:,}", "open it on a larger machine")
+        session.training.trainer = None
+        session.drop_model()
+        machine = await session.host.open_machine(need)
+        try:
+            if going_on:
+                session.training.trainer = trainer_of(checkpoint, corpus, machine=machine)
+                session.model = session.training.trainer.model
+                session.corpus = corpus
+            else:
+                session.model = model_of(checkpoint, machine=machine)
+        except BaseException:
+            machine.close()
+            raise
+
+    async def _corpus_of(self, checkpoint: Checkpoint) -> Corpus | None:
+        sha256 = checkpoint.corpus.get("sha256")
+        if not isinstance(sha256, str):
+            return None
+        session = self._session
+        if session.corpus is not None and session.corpus.sha256 == sha256:
+            return session.corpus
+        bundled = await session.host.bundled_corpus()
+        return bundled if bundled.sha256 == sha256 else await session.host.kept_text(sha256)
+
+    def _tell_opened(self, identity, run: Run, checkpoint: Checkpoint, corpus: Corpus | None) -> None:
+        rows = checkpoint.history
+        self._session.emit(
+            "opened",
+            reply_to=identity,
+            run_id=run.id,
+            name=run.name,
+            config=checkpoint.config,
+            training=checkpoint.training,
+            step=checkpoint.step,
+            history=[[row.get("step"), row.get("loss_nats"), row.get("gradient_norm"), row.get("learning_rate")] for row in rows],
+            evals=[[row.get("step"), row["validation_loss_nats"]] for row in rows if row.get("validation_loss_nats") is not None],
+            corpus={"name": checkpoint.corpus.get("name"), "sha256": checkpoint.corpus.get("sha256"), "available": corpus is not None},
+            resumable=checkpoint.resumable,
+            note=run.recovered,
+        )
+
+    # Changing the list
+
+    async def _rename(self, identity, run_id: str, name: str) -> None:
+        await self.store.rename(run_id, name)
+        await self._list(identity)
+
+    async def _duplicate(self, identity, run_id: str) -> None:
+        info = {row["run_id"]: row for row in await self.rows()}.get(run_id)
+        await self.store.duplicate(run_id, f"{info['name'] if info else run_id} (copy)")
+        await self._list(identity)
+
+    async def _delete(self, identity, run_id: str) -> None:
+        if run_id == self.held_id:
+            if self._session.training.active:
+                raise ConfigError("delete", "a run that is not being trained", "this one is", "stop it first")
+            self.let_go()
+            self._session.training.trainer = None
+            self._session.drop_model()
+        await self.store.delete(run_id)
+        await self._list(identity)
+
+    # Moving in and out
+
+    async def _export(self, identity, run_id: str) -> None:
+        chunks = [self._session.host.own(chunk) async for chunk in self.store.export(run_id)]
+        name = {row["run_id"]: row["name"] for row in await self.rows()}.get(run_id, run_id)
+        total = sum(nbytes(chunk) for chunk in chunks)
+        buffer = self._session.host.join(chunks, total)
+        self._session.emit("exported", buffer, reply_to=identity, name=f"{_file_name(name)}.safetensors", bytes=total)
+
+    async def _history(self, identity, run_id: str) -> None:
+        run = self._held if self.held_id == run_id else await self.store.open(run_id)
+        try:
+            checkpoint = run.load()
+        finally:
+            if run is not self._held:
+                run.close()
+        data = history_text(checkpoint).encode()
+        buffer = self._session.host.join([data], len(data))
+        self._session.emit("exported", buffer, reply_to=identity, name=f"{_file_name(checkpoint.name)} history.txt", bytes=len(data))
+
+    async def _import(self, identity, buffer, name: str = "") -> None:
+        run_id = await self.store.import_(buffer)
+        self._session.emit("runs", reply_to=identity, runs=await self.rows(), imported=run_id)
+        if not self._session.training.active:
+            try:
+                await self._load(identity, run_id)
+            except (FormatError, ConfigError, DataError):
+                await self.store.delete(run_id)
+                await self._list(None)
+                raise
+
+
+def _file_name(name: str) -> str:
+    """A run's name as a file's: no separators, no control characters."""
+    kept = "".join(c if c.isalnum() or c in " -_.,()" else "_" for c in name).strip(" .")
+    return kept[:80] or "run"

@@ -1,0 +1,266 @@
+"""Training as a Session does it: one step a turn, pausing and stopping between steps, saving, and a live sample.
+
+Events: started, step (at most eight a second, with all rows since the last), eval, sample, saved, paused, resumed, stopped.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+from ..decode.generate import write
+from ..errors import ConfigError, PostTrainError, StoreError
+from ..train.reports import EvalReport, StepReport, StoppedReport
+from ..train.settings import training_settings
+from ..train.trainer import Trainer
+from .host import PAUSE, STOP
+from .messages import finite
+
+EVENTS_PER_SECOND = 8
+SAMPLE_SHARE = 0.06
+SAMPLE_TOKENS = 160
+
+
+class Training:
+    """The run in progress, if any; `trainer` stays after it ended, so that it can be extended."""
+
+    def __init__(self, session) -> None:
+        self._session = session
+        self.trainer: Trainer | None = None
+        self._reports = None
+        self._stopping = self._pausing = self._paused = False
+        self._request: int | None = None
+        self._rows: list[list] = []
+        self._sent = self._saved = 0.0
+        self._recent: list[tuple[float, int]] = []
+        self._sample = None
+        self._sample_text, self._sample_budget = "", 0.0
+        self.sample_prompt, self.sample_every_seconds, self.save_every_seconds = "\n", 4.0, 60.0
+        self._sample_next = 0.0
+
+    @property
+    def active(self) -> bool:
+        """Whether a run is in progress (paused or not)."""
+        return self._reports is not None
+
+    # Requests
+
+    async def start(self, identity, preset=None, config=None, training=None, name=None) -> None:
+        """train.start: a new model from the settings, on the present corpus."""
+        self._refuse_when_active()
+        session = self._session
+        chosen = session.config_of(preset, config)
+        settings = training_settings(training)
+        if session.corpus is None:
+            session.corpus = await session.host.bundled_corpus()
+        session.corpus.check(chosen)
+        session.runs.let_go()
+        self.trainer = None
+        model = await session.make_model(chosen)
+        model.initialise(settings["seed"])
+        self.trainer = Trainer(model, session.corpus, settings)
+        label = name or f"{session.corpus.name}, {preset or 'custom'}"
+        await session.runs.hold_new(label, identity)
+        await self._keep_text()
+        self.launch(identity, settings["steps"])
+
+    async def _keep_text(self) -> None:
+        try:
+            await self._session.host.keep_text(self._session.corpus)
+        except StoreError as error:
+            self._session.fail(error)
+
+    def launch(self, identity, until: int) -> None:
+        """Begin turning: announce the run and train to step `until`."""
+        session, trainer = self._session, self.trainer
+        self._request = identity
+        self._stopping = self._pausing = self._paused = False
+        self._rows, self._recent = [], []
+        self._saved = self._sent = time.perf_counter()
+        self._sample, self._sample_next, self._sample_budget = None, 0.0, 0.3
+        self._reports = trainer.run(until)
+        session.emit(
+            "started",
+            reply_to=identity,
+            run_id=session.runs.held_id,
+            name=session.runs.held_name,
+            config=trainer.model.config.to_dict(),
+            training=trainer.settings,
+            parameters=trainer.model.config.parameter_count(),
+            step=trainer.step,
+            steps=until,
+            engine=session.engine | {"description": trainer.model.machine.description},
+        )
+
+    async def pause(self, identity) -> None:
+        """train.pause."""
+        self._pausing = self.active
+
+    async def resume(self, identity) -> None:
+        """train.resume."""
+        self._pausing = False
+        if self.active and self._paused:
+            self._paused = False
+            self._recent = []
+            self._session.emit("resumed", reply_to=identity, step=self.trainer.step)
+
+    async def stop(self, identity) -> None:
+        """train.stop: after the present step, with a save."""
+        self._stopping = self.active
+
+    async def extend(self, identity, steps: int) -> None:
+        """train.extend: so many steps more, in the run in progress or the one that ended last."""
+        if steps < 1 or steps > 10_000_000:
+            raise ConfigError("add steps", "a whole number from 1 to 10,000,000", f"{steps} came", "change it")
+        if self.active:
+            self.trainer.until += steps
+            self._step_event(time.perf_counter())
+        elif self.trainer is not None and self._session.model is self.trainer.model:
+            self.launch(identity, self.trainer.step + steps)
+        else:
+            raise ConfigError("add steps", "a run that was just trained or opened", "there is none", "press Train, or open a run")
+
+    async def settings(self, identity, sample_prompt=None, sample_every_seconds=None, save_every_seconds=None) -> None:
+        """settings: what the live sample begins with, and how often to sample and save."""
+        if sample_prompt:
+            self.sample_prompt, self._sample = sample_prompt, None
+        if sample_every_seconds is not None:
+            self.sample_every_seconds = max(0.0, sample_every_seconds)
+        if save_every_seconds is not None:
+            self.save_every_seconds = max(1.0, save_every_seconds)
+
+    def _refuse_when_active(self) -> None:
+        if self.active:
+            raise ConfigError("train", "one run at a time", "a run is going", "stop it first; it is saved when it stops")
+
+    # Turns
+
+    def turn(self) -> bool:
+        """Train one step (or evaluate); False when there is nothing to do."""
+        if not self.active:
+            return False
+        flag = self._session.host.flag()
+        if self._stopping or flag == STOP:
+            self.finish("stopped")
+            return True
+        if self._pausing or flag == PAUSE:
+            return self._rest()
+        if self._paused:
+            self._paused = False
+            self._session.emit("resumed", step=self.trainer.step)
+        report = next(self._reports)
+        now = time.perf_counter()
+        if isinstance(report, StepReport):
+            self._rows.append([report.step, report.loss_nats, report.gradient_norm, report.learning_rate])
+            self._recent.append((now, report.tokens))
+            if now - self._sent >= 1 / EVENTS_PER_SECOND:
+                self._step_event(now)
+            self._sample_some(report.seconds)
+            if now - self._saved >= self.save_every_seconds:
+                self.save()
+        elif isinstance(report, EvalReport):
+            loss = finite(report.validation_loss_nats)
+            self._session.emit("eval", step=report.step, validation_loss_nats=loss, best=report.best)
+        elif isinstance(report, StoppedReport):
+            self.finish(report.reason, report.message)
+        return True
+
+    def _rest(self) -> bool:
+        """While paused nothing turns: the session sleeps until a request comes (the page sends one beside the flag)."""
+        if not self._paused:
+            self._paused = True
+            self._step_event(time.perf_counter())
+            self.save()
+            self._session.emit("paused", step=self.trainer.step)
+        return False
+
+    def _step_event(self, now: float) -> None:
+        trainer, rows = self.trainer, self._rows
+        if not trainer.history:
+            return
+        last = trainer.history[-1]
+        self._recent = [entry for entry in self._recent if now - entry[0] < 3.0][-400:]
+        span = now - self._recent[0][0] if len(self._recent) > 1 else 0.0
+        rate = sum(tokens for _, tokens in self._recent[1:]) / span if span > 0 else None
+        left = (trainer.until - trainer.step) * trainer.tokens_per_step
+        self._session.emit(
+            "step",
+            step=trainer.step,
+            steps=trainer.until,
+            loss_nats=last["loss_nats"],
+            perplexity=math.exp(min(last["loss_nats"], 700.0)),
+            bits_per_byte=last["loss_nats"] / math.log(2),
+            gradient_norm=last["gradient_norm"],
+            learning_rate=last["learning_rate"],
+            tokens_per_second=rate,
+            ms_per_step=rate and 1000 * trainer.tokens_per_step / rate,
+            elapsed_seconds=trainer.seconds,
+            eta_seconds=rate and left / rate,
+            rows=rows,
+        )
+        self._rows, self._sent = [], now
+
+    def _sample_some(self, step_seconds: float) -> None:
+        """Spend a small share of the time on the live sample: a few tokens after each step."""
+        now = time.perf_counter()
+        self._sample_budget = min(self._sample_budget + SAMPLE_SHARE * step_seconds, 0.5)
+        if self.sample_every_seconds == 0 or now < self._sample_next:
+            return
+        while self._sample_budget > 0:
+            if self._sample is None:
+                model = self._session.model
+                self._sample = write(model, self.sample_prompt, SAMPLE_TOKENS, seed=self.trainer.settings["seed"])
+                self._sample_text = ""
+            began = time.perf_counter()
+            piece = next(self._sample)
+            self._sample_budget -= time.perf_counter() - began
+            self._sample_text += piece.text
+            if piece.reason:
+                self._session.emit("sample", step=self.trainer.step, prompt=self.sample_prompt, text=self._sample_text)
+                self._sample, self._sample_next = None, time.perf_counter() + self.sample_every_seconds
+                return
+
+    # Ending and saving
+
+    def save(self) -> None:
+        """Save the run where it is kept; a failure is told and training goes on."""
+        self._saved = time.perf_counter()
+        try:
+            self._session.runs.save(self.trainer)
+        except PostTrainError as error:
+            self._session.fail(error)
+
+    def finish(self, reason: str, message: str = "") -> None:
+        """End the run in progress: measure, save, say `stopped`."""
+        if not self.active:
+            return
+        self._reports, self._sample = None, None
+        trainer = self.trainer
+        if reason == "stopped":
+            message = message or f"Stopped after step {trainer.step:,}, as asked."
+            if trainer.history and trainer.history[-1]["validation_loss_nats"] is None:
+                report = trainer.evaluate()
+                loss = finite(report.validation_loss_nats)
+                self._session.emit("eval", step=report.step, validation_loss_nats=loss, best=report.best)
+        self._step_event(time.perf_counter())
+        self.save()
+        self._session.emit(
+            "stopped",
+            step=trainer.step,
+            reason=reason,
+            message=message,
+            run_id=self._session.runs.held_id,
+            validation_loss_nats=trainer.validation_loss_nats,
+        )
+
+    def abort(self, error: Exception) -> None:
+        """An engine failed: end the run at once; the last save stays as it is."""
+        was_active, trainer = self.active, self.trainer
+        self._reports, self._sample = None, None
+        self._session.writing.cancel()
+        self._session.fail(error, self._request)
+        if was_active:
+            self._session.emit(
+                "stopped", step=trainer.step, reason="error", message=str(error), run_id=self._session.runs.held_id,
+                validation_loss_nats=trainer.validation_loss_nats,
+            )
