@@ -6,6 +6,7 @@
     uplot/             uPlot.esm.js, uPlot.min.css    engine/        engine-threads.{mjs,wasm}, engine-single.{mjs,wasm}
     posttrainllm.zip   the Python package and its settings          shakespeare.txt   the bundled corpus
     site.json          where the worker finds Pyodide, the package, the corpus and the snapshot
+    site.json          where the worker finds those with a version in their name
     precache.json      [{url, sha256, bytes, tier}], for sw.js      _headers, .nojekyll   for hosts that read them
 """
 
@@ -91,6 +92,18 @@ def site() -> bytes:
     return (json.dumps(parts) + "\n").encode()
 
 
+def addresses() -> bytes:
+    """What the worker reads first."""
+    pyodide = f"{runtime.name()}/"
+    site = {
+        "pyodide": pyodide,
+        "snapshot": f"{pyodide}snapshot.bin",
+        "package": "posttrainllm.zip",
+        "corpus": "shakespeare.txt",
+    }
+    return (json.dumps(site) + "\n").encode()
+
+
 def contents() -> Files:
     """Everything of the site but precache.json, by address."""
     return {
@@ -102,6 +115,7 @@ def contents() -> Files:
         "posttrainllm.zip": package_zip(),
         "shakespeare.txt": corpus.TARGET,
         "site.json": site(),
+        "site.json": addresses(),
         "licences.txt": licences(),
         "_headers": HEADERS.encode(),
         ".nojekyll": b"",
