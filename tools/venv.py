@@ -10,7 +10,7 @@ import sysconfig
 from pathlib import Path
 
 from tools import debian, paths
-from tools.shell import run, say
+from tools.shell import run
 
 LOCKS = paths.REPO / "tools"
 PIP = ["-m", "pip", "--disable-pip-version-check", "--no-input"]
@@ -59,6 +59,7 @@ def requirements() -> bool:
     """Make the environment and install the locked requirements; False when that is done already."""
     lock = LOCKS / "requirements.txt"
     key = digest(lock)
+    shortcut()
     if python().exists() and stamped("requirements", key):
         return False
     if not python().exists() or not (paths.venv() / "requirements.stamp").exists():
@@ -66,12 +67,17 @@ def requirements() -> bool:
         prune()
         run([sys.executable, "-m", "venv", str(paths.venv())], "venv")
         (paths.venv() / "clone").write_text(str(paths.REPO))
-        latest = paths.cache() / "venv"  # a name to type; build.sh itself never reads it
-        latest.unlink(missing_ok=True)
-        latest.symlink_to(paths.venv().name)
     install("--require-hashes", "--only-binary", ":all:", "-r", str(lock))
     stamp("requirements", key)
     return True
+
+
+def shortcut() -> None:
+    """A name to type: CACHE/venv is the environment of the clone that was set up last. build.sh never reads it."""
+    latest = paths.cache() / "venv"
+    if not latest.is_symlink() or os.readlink(latest) != paths.venv().name:
+        latest.unlink(missing_ok=True)
+        latest.symlink_to(paths.venv().name)
 
 
 def prune() -> None:
@@ -106,11 +112,6 @@ def package() -> bool:
     key = digest(paths.REPO / "pyproject.toml", *native_sources())
     if stamped("package", key):
         return False
-    if not (paths.REPO / "ext" / "CMakeLists.txt").exists():
-        say("      ext/CMakeLists.txt is not there: the package is installed without its C++ engine.")
-        site = next((paths.venv() / "lib").glob("python3*")) / "site-packages"
-        (site / "posttrainllm-source.pth").write_text(f"{paths.PACKAGE.parent}\n")
-        return True
     run(
         [str(python()), *PIP, "install", "-q", "--no-build-isolation", "--no-deps", "-e", str(paths.REPO)],
         "package",
