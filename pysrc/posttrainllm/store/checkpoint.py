@@ -20,6 +20,7 @@ from posttrainllm.store.safetensors import SafeTensors, encode
 from posttrainllm.store.strict_json import Refused, kind, parse, quote
 
 FORMAT_VERSION = 1
+MAX_ROWS = 50_000  # of history: some 6 MB of text, which every save writes again
 PREFIX = "posttrainllm."
 M, V = "adamw.m.", "adamw.v."
 _LEVELS = 32  # how deep a field's JSON may nest
@@ -84,9 +85,9 @@ class Checkpoint:
         return encode(tensors, metadata)
 
     def metadata(self) -> dict[str, str]:
-        """All but the tensors, as it goes into a file's metadata."""
+        """All but the tensors, as it goes into a file's metadata; the history thinned to about MAX_ROWS rows."""
         values = {name: getattr(self, name) for name in _FIELDS}
-        values["history"] = _pack(self.history)
+        values["history"] = _pack(thin(self.history))
         return {PREFIX + name: _dump(value, name) for name, value in values.items()}
 
     def to_bytes(self) -> bytes:
@@ -201,6 +202,22 @@ def history_text(checkpoint: Checkpoint) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")  # a name with half a surrogate pair would not go into a file
 
 
+def thin(history: list[dict], limit: int = MAX_ROWS) -> list[dict]:
+    """The history itself up to `limit` rows. Of a longer one, every k-th step's row, the other rows (every j-th, where
+    they alone are more than half of the limit), and the last row."""
+    if len(history) <= limit:
+        return history
+    steps, others = [], []
+    for index, row in enumerate(history):
+        (steps if row.get("event", "step") == "step" else others).append(index)
+    room = limit - min(len(others), limit // 2)
+    return [history[index] for index in sorted(_spread(steps, room) + _spread(others, limit // 2))]
+
+
+def _spread(indices: list[int], room: int) -> list[int]:
+    return indices[:: -max(1, -(-len(indices) // room))]
+
+
 def _cell(value: Any) -> str:
     if value is None:
         return ""
@@ -252,9 +269,9 @@ def _finite(value: Any) -> Any:
 def _load(text: str, name: str, place: str) -> Any:
     try:
         # A name may hold half a surrogate pair; JSON escapes it, and so it never meets UTF-8.
-        return parse(text.encode("utf-8", "surrogatepass"), _LEVELS)
+        return parse(text.encode("utf-8", "surrogatepass"), _LEVELS, f"its field {name}")
     except Refused as error:
-        _refuse(place, f"its field {name} is JSON: {error.rule}", error.came)
+        _refuse(place, error.rule, error.came)
 
 
 def _refuse(place: str, rule: str, came: str) -> NoReturn:

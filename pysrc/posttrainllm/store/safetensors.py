@@ -89,9 +89,9 @@ class SafeTensors:
                 "HEADER", "its header begins with {", f"it begins with {quote(data[:1])}", "choose a .safetensors file"
             )
         try:
-            return parse(data, levels=3)  # an object: it begins with {
+            return parse(data, 3, "its header")  # an object: it begins with {
         except Refused as error:
-            self._refuse(error.case, f"of its header, {error.rule}", error.came)
+            self._refuse(error.case, error.rule, error.came)
 
     def _metadata(self, header: dict) -> dict[str, str]:
         metadata = header.pop("__metadata__", {})

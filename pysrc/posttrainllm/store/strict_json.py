@@ -26,32 +26,37 @@ class Refused(ValueError):
         self.case, self.rule, self.came = case, rule, came
 
 
-def parse(data: bytes, levels: int) -> Any:
-    """The value, nested at most `levels` deep, without NaN, infinities or keys given twice; else Refused."""
+def parse(data: bytes, levels: int, subject: str) -> Any:
+    """The value, nested at most `levels` deep, without NaN, infinities or keys given twice; else Refused.
+
+    `subject` is what the text is, for the sentence: "its header".
+    """
     if data.count(b'"') > MAX_QUOTES:
-        raise Refused("CROWDED", f"it has at most {MAX_QUOTES:,} quotation marks", "it has more")
+        raise Refused("CROWDED", f"{subject} has at most {MAX_QUOTES:,} quotation marks", "it has more")
     bare = _STRING.sub(b"", data)
     brackets = bare.translate(None, _NOT_BRACKETS)
     if len(brackets) > 2 * MAX_BRACKETS or bare.count(b",") > MAX_COMMAS:
         raise Refused(
             "CROWDED",
-            f"it has at most {MAX_BRACKETS:,} lists and objects and {MAX_COMMAS:,} commas",
+            f"{subject} has at most {MAX_BRACKETS:,} lists and objects and {MAX_COMMAS:,} commas",
             f"this one, of {len(data):,} bytes, has more",
         )
     for _ in range(levels):  # each round removes the innermost pairs, whose inside the round before emptied
         brackets = _innermost(brackets)
     if brackets:
-        raise Refused("HEADER", f"it nests at most {levels} levels deep and closes what it opens", "this one does not")
+        raise Refused("HEADER", f"{subject} nests at most {levels} deep and closes what it opens", "this one does not")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise Refused("HEADER", "it is UTF-8", f"byte {error.start} of it is not") from None
+        raise Refused("HEADER", f"{subject} is UTF-8", f"byte {error.start} of it is not") from None
     try:
         return json.loads(text, object_pairs_hook=_pairs, parse_constant=_constant)
-    except Refused:
-        raise
-    except ValueError as error:  # JSONDecodeError, or an integer of more digits than Python converts
-        raise Refused("HEADER", "it is JSON", f"this is not: {error}") from None
+    except _Unwanted as error:
+        raise Refused(error.case, f"{subject} {error.rule}", error.came) from None
+    except json.JSONDecodeError as error:
+        raise Refused("HEADER", f"{subject} is JSON", f"this is not: {error}") from None
+    except ValueError:
+        raise Refused("HEADER", f"{subject} holds numbers of at most 4300 digits", "one has more") from None
 
 
 def quote(value: Any) -> str:
@@ -70,14 +75,18 @@ def _innermost(brackets: bytes) -> bytes:
     return re.sub(rb"(?:\[\]|\{\})++", b"", brackets)
 
 
+class _Unwanted(Refused):
+    """Found inside json, which does not know the subject yet."""
+
+
 def _pairs(pairs: list[tuple[str, Any]]) -> dict:
     found = dict(pairs)
     if len(found) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))
-        raise Refused("DUPLICATE", "it names each thing once", f"{quote(twice)} is there twice")
+        raise _Unwanted("DUPLICATE", "names each thing once", f"{quote(twice)} is there twice")
     return found
 
 
 def _constant(word: str) -> NoReturn:
-    raise Refused("HEADER", "it is JSON", f"{word} is not a JSON number")
+    raise _Unwanted("HEADER", "is JSON", f"{word} is not a JSON number")
