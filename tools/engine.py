@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tools import emscripten, paths
@@ -75,8 +76,12 @@ def build() -> bool:
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
     files = [str(file.relative_to(paths.REPO)) for file in sources()]
-    for name, flags in VARIANTS.items():
+
+    def variant(name: str) -> None:
         target = str((OUT / f"{name}.mjs").relative_to(paths.REPO))
-        run(["bash", "tools/emcc.sh", *COMPILE, *flags, *files, *LINK, exports(), "-o", target], "engine")
+        run(["bash", "tools/emcc.sh", *COMPILE, *VARIANTS[name], *files, *LINK, exports(), "-o", target], name)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(variant, VARIANTS))
     stamp.write_text(wanted)
     return True
