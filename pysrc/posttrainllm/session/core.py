@@ -228,11 +228,14 @@ def _rate(machine) -> float:
     """FLOP/s that a step of this machine reaches, from one step of `small` (about 2.4 GFLOP). 0 where it cannot say."""
     if machine.name == "reference":
         return 0.0
+    from ..compile.tape import address
     from ..model.program import training_step
 
     config = GPTConfig.preset("small", batch=4)
     step = training_step(config)
     machine.allocate(step.plan.region_bytes)
+    for value in (step.tokens, step.targets):
+        machine.upload(address(value), bytes(value.nbytes))
     loaded = machine.load(step.tape)
     best = float("inf")
     for _ in range(3):
