@@ -78,19 +78,23 @@ def _join(rows) -> bytes:
     return b"".join(tokens_to_i32(row) for row in rows)
 
 
-IGNORED_ROW = (-100).to_bytes(4, "little", signed=True)
+IGNORED = (-100).to_bytes(4, "little", signed=True)
+"""A target that does not count."""
 
 
 def evaluation_batches(tokens, context: int, batch: int, count: int) -> list[tuple[bytes, bytes]]:
-    """At most `count` fixed batches of windows spread evenly over `tokens`; rows that do not exist have ignored targets."""
+    """Fixed windows spread evenly over `tokens`, about `count` tokens in all, in batches of (tokens, targets) [B,T] i32.
+
+    Which windows they are does not depend on `batch`. Rows that a last batch lacks are zeros with ignored targets.
+    """
     windows = (len(tokens) - 1) // context
-    wanted = min(windows, count * batch)
+    wanted = min(windows, max(1, count // context))
     starts = [windows * i // wanted * context for i in range(wanted)]
     made = []
     for first in range(0, wanted, batch):
         rows = starts[first : first + batch]
         inputs = b"".join(tokens_to_i32(tokens[s : s + context]) for s in rows)
         targets = b"".join(tokens_to_i32(tokens[s + 1 : s + context + 1]) for s in rows)
-        missing = batch - len(rows)
-        made.append((inputs + bytes(4 * context * missing), targets + IGNORED_ROW * (context * missing)))
+        missing = context * (batch - len(rows))
+        made.append((inputs + bytes(4 * missing), targets + IGNORED * missing))
     return made

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
+from copy import copy
 from importlib import resources
 from pathlib import Path
 
@@ -13,22 +15,34 @@ from .tokenizers import ByteTokenizer
 
 LIMIT_BYTES = 512 * 1024 * 1024
 LARGE_BYTES = 20_000_000
+PIECE_BYTES = 1 << 20
 _BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
 class Corpus:
-    """name, data (UTF-8 bytes, newlines as \\n), sha256 of data, tokens, and the split.
+    """name, data (UTF-8 bytes, newlines as \\n), sha256 of data, and the split into `train` and `validation` tokens.
 
-    The validation part is the last `validation_fraction` of the tokens, so no window of it is ever trained on.
+    The validation part is the last `validation_fraction` of the tokens (default as in configs/training.json), so no window
+    of it is ever trained on. The constructor takes data as it is; `from_text`, `from_bytes` and `from_file` check it.
     """
 
     def __init__(self, name: str, data: bytes, validation_fraction: float | None = None) -> None:
         self.name, self.data = name, data
         self.sha256 = hashlib.sha256(data).hexdigest()
         self.tokenizer = ByteTokenizer()
-        if validation_fraction is None:
-            validation_fraction = load("training")["validation_fraction"]
-        self.split = len(data) - int(len(data) * validation_fraction)
+        self._split(load("training")["validation_fraction"] if validation_fraction is None else validation_fraction)
+
+    def _split(self, validation_fraction: float) -> None:
+        self.validation_fraction = validation_fraction
+        self.split = len(self.data) - int(len(self.data) * validation_fraction)
+
+    def split_at(self, validation_fraction: float) -> Corpus:
+        """The same text with another validation fraction; itself where it has that one."""
+        if validation_fraction == self.validation_fraction:
+            return self
+        other = copy(self)
+        other._split(validation_fraction)
+        return other
 
     @property
     def train(self) -> memoryview:
@@ -42,7 +56,7 @@ class Corpus:
 
     @classmethod
     def from_text(cls, text: str, name: str = "pasted text") -> Corpus:
-        """From a string. Raises DataError when it is empty."""
+        """From a string. Raises DataError when it is empty or holds half a surrogate pair."""
         return cls.from_bytes(text.encode("utf-8", "surrogatepass"), name)
 
     @classmethod
@@ -59,7 +73,7 @@ class Corpus:
                 raise _huge(path.name, path.stat().st_size)
             return cls.from_bytes(path.read_bytes(), path.name)
         except OSError as error:
-            raise DataError("corpus", "a text file that can be read", f"{path}: {error.strerror}", "check the path") from error
+            raise DataError("corpus", "a text file that can be read", f"{path}: {error.strerror or error}", "check the path") from error
 
     @classmethod
     def shakespeare(cls) -> Corpus:
@@ -105,19 +119,26 @@ class Corpus:
         return said
 
     def facts(self) -> dict:
-        """Size and character facts, as the page shows them."""
-        text = self.data.decode("utf-8", "replace")
+        """Size and character facts, as the page shows them. Read in pieces: a text of 50 MB would fill 200 MB as one str."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        characters, distinct, distinct_bytes = 0, set(), set()
+        for begin in range(0, len(self.data), PIECE_BYTES):
+            piece = self.data[begin : begin + PIECE_BYTES]
+            text = decoder.decode(piece)
+            characters += len(text)
+            distinct.update(text)
+            distinct_bytes.update(piece)
         return {
             "name": self.name,
             "bytes": len(self.data),
-            "characters": len(text),
+            "characters": characters,
             "lines": self.data.count(b"\n") + (not self.data.endswith(b"\n")),
             "sha256": self.sha256,
             "train_tokens": len(self.train),
             "validation_tokens": len(self.validation),
-            "distinct_bytes": len(set(self.data)),
-            "distinct_characters": len(set(text)),
-            "preview": text[:600],
+            "distinct_bytes": len(distinct_bytes),
+            "distinct_characters": len(distinct),
+            "preview": self.data[:2400].decode("utf-8", "ignore")[:600],
         }
 
 

@@ -14,8 +14,14 @@ class ByteTokenizer:
     vocabulary = 256
 
     def encode(self, text: str) -> bytes:
-        """Text to tokens: its UTF-8 bytes (a bytes object is a sequence of token ids)."""
-        return text.encode("utf-8")
+        """Text to tokens: its UTF-8 bytes (a bytes object is a sequence of token ids).
+
+        Half a surrogate pair, which a page can send and UTF-8 cannot hold, becomes U+FFFD.
+        """
+        try:
+            return text.encode("utf-8")
+        except UnicodeEncodeError:
+            return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode("utf-8")
 
     def decode(self, tokens) -> str:
         """Tokens to text; bytes that are not UTF-8 become U+FFFD."""

@@ -23,25 +23,28 @@ class Piece:
     reason: str | None = None
 
 
-def write(model, prompt: str, tokens: int = 200, *, stop: tuple[str, ...] = (), **sampler) -> Iterator[Piece]:
+def write(model, prompt: str, tokens: int = 200, *, stop: tuple[str, ...] | str = (), **sampler) -> Iterator[Piece]:
     """Continue `prompt` by at most `tokens` tokens; stops before a stop string, which is not shown.
 
-    Past the context the model sees the last `context` tokens only (a sliding window). Raises ConfigError or DataError.
+    `sampler` takes SamplerSettings' fields. Past the context the model sees the last `context` tokens only (a sliding
+    window). Raises ConfigError or DataError at once, and NonFiniteError while writing.
     """
     settings = SamplerSettings(**sampler)
-    if not isinstance(tokens, int) or not 1 <= tokens <= 1_000_000:
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or not 1 <= tokens <= 1_000_000:
         raise ConfigError("write", "tokens is a whole number from 1 to 1,000,000", f"{tokens!r} came", "change it")
     seen = list(model.tokenizer.encode(prompt))
     if not seen:
         raise DataError("write", "a prompt of at least one character", "an empty one came", "type a word or a line break")
-    return _write(model, seen, tokens, tuple(s for s in stop if s), Sampler(settings))
+    stops = (stop,) if isinstance(stop, str) else tuple(stop)
+    return _write(model, seen, tokens, tuple(s for s in stops if s), Sampler(settings))
 
 
 def _write(model, seen: list[int], tokens: int, stop: tuple[str, ...], sampler: Sampler) -> Iterator[Piece]:
     started, stream, held = time.perf_counter(), model.tokenizer.stream(), ""
-    context = model.config.context
+    context, vocabulary = model.config.context, model.tokenizer.vocabulary
     for count in range(1, tokens + 1):
-        token = sampler.draw(model.logits(seen[-context:]), seen[-context:])
+        window = seen[-context:]
+        token = sampler.draw(model.logits(window)[:vocabulary], window)  # a model may have more rows than there are tokens
         seen.append(token)
         held += stream.push(token)
         if count == tokens:

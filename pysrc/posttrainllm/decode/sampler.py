@@ -1,4 +1,4 @@
-"""From logits to one token: temperature, top-k, top-p, min-p, repetition penalty, in that order, with a seed.
+"""From logits to one token: repetition penalty, temperature, top-k, top-p, min-p, in that order, with a seed.
 
 Plain Python on one row of V floats: a byte vocabulary takes well under a millisecond.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..errors import ConfigError
+from ..errors import ConfigError, NonFiniteError
 from ..ops.normal import GOLDEN, mix
 
 
@@ -25,15 +25,25 @@ class SamplerSettings:
 
     def __post_init__(self) -> None:
         rules = (
-            ("temperature", 0.0 <= self.temperature <= 100.0, "from 0 to 100"),
-            ("top_k", isinstance(self.top_k, int) and self.top_k >= 0, "a whole number, 0 for off"),
-            ("top_p", 0.0 < self.top_p <= 1.0, "above 0, at most 1"),
-            ("min_p", 0.0 <= self.min_p < 1.0, "from 0, below 1"),
-            ("repetition_penalty", 0.0 < self.repetition_penalty <= 100.0, "above 0, at most 100"),
+            ("temperature", _number(self.temperature) and 0.0 <= self.temperature <= 100.0, "a number from 0 to 100"),
+            ("top_k", _whole(self.top_k) and self.top_k >= 0, "a whole number, 0 for off"),
+            ("top_p", _number(self.top_p) and 0.0 < self.top_p <= 1.0, "a number above 0, at most 1"),
+            ("min_p", _number(self.min_p) and 0.0 <= self.min_p < 1.0, "a number from 0, below 1"),
+            ("repetition_penalty", _number(self.repetition_penalty) and 0.0 < self.repetition_penalty <= 100.0,
+             "a number above 0, at most 100"),
+            ("seed", _whole(self.seed) and 0 <= self.seed < 1 << 63, "a whole number from 0 to 2^63-1"),
         )
         for name, holds, rule in rules:
             if not holds:
                 raise ConfigError("sampler", f"{name} is {rule}", f"{getattr(self, name)!r} came", "change it")
+
+
+def _number(value) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _whole(value) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 class Sampler:
@@ -48,9 +58,16 @@ class Sampler:
         return (mix(mix(self.settings.seed + GOLDEN) + GOLDEN * self._draws) >> 11) * 2.0**-53
 
     def draw(self, logits, seen=()) -> int:
-        """One token from logits [V]; `seen` are the tokens that the repetition penalty weakens (arXiv 1909.05858)."""
+        """One token from logits [V]; `seen` are the tokens that the repetition penalty weakens (arXiv 1909.05858).
+
+        A logit of -inf is a token that may not come. Raises NonFiniteError where one is NaN or inf, or none is finite.
+        """
         settings = self.settings
         scores = list(logits)
+        if not math.isfinite(max(scores)) or math.isnan(sum(scores)):
+            raise NonFiniteError(
+                "sampler", "logits are numbers", "NaN or infinity came", "the weights are broken; open an earlier save"
+            )
         if settings.repetition_penalty != 1.0:
             for token in set(seen):
                 value = scores[token]

@@ -53,7 +53,9 @@ class GPT:
         return model_
 
     def initialise(self, seed: int) -> None:
-        """Give every weight its starting value from `seed` (0 … 2^63-1)."""
+        """Give every weight its starting value from `seed` (0 … 2^63-1), and AdamW's moments zero."""
+        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 63:
+            raise ConfigError("model", "seed is a whole number from 0 to 2^63-1", f"{seed!r} came", "change it")
         self.machine.upload(address(SEED), struct.pack("<Q", seed))
         self.run(self.program.initial)
 
@@ -83,11 +85,11 @@ class GPT:
         norm = struct.unpack("<f", self.machine.download(address(NORM), 4))[0]
         return loss, norm
 
-    def evaluate(self, tokens, batches: int) -> float:
-        """Mean loss in nats over at most `batches` fixed batches of windows of `tokens`. Does not depend on the batch."""
+    def evaluate(self, tokens, count: int = 16384) -> float:
+        """Mean loss in nats over fixed windows of `tokens`, about `count` tokens of them. Does not depend on the batch."""
         total, counted = [], 0
         each = self.program.evaluation
-        for inputs, targets in evaluation_batches(tokens, self.config.context, self.config.batch, batches):
+        for inputs, targets in evaluation_batches(tokens, self.config.context, self.config.batch, count):
             self.machine.upload(address(each.tokens), inputs)
             self.machine.upload(address(each.targets), targets)
             self.run(each)

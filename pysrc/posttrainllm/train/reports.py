@@ -13,7 +13,7 @@ class Report:
 
     @property
     def event(self) -> str:
-        """"step", "eval", "sample", "saved" or "stopped"."""
+        """One of "step", "eval", "sample", "saved", "savefailed", "stopped"."""
         return type(self).__name__.removesuffix("Report").lower()
 
     def to_dict(self) -> dict:
@@ -56,6 +56,14 @@ class SavedReport(Report):
     place: str
     nbytes: int
     seconds: float
+
+
+@dataclass(frozen=True)
+class SaveFailedReport(Report):
+    """A save that could not be written; the one before it is unharmed. code and message as in errors.py."""
+
+    code: str
+    message: str
 
 
 @dataclass(frozen=True)

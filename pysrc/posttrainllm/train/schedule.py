@@ -31,7 +31,8 @@ def integer_power(base: float, exponent: int) -> float:
 
 
 def learning_rate(step: int, settings: Mapping) -> float:
-    """Rate of step 1, 2, …: linear warm-up, then a cosine to the floor at decay_steps, then the floor.
+    """Rate of step 1, 2, …: linear warm-up to the peak at step warmup_steps + 1, a cosine from there to the floor at step
+    decay_steps, then the floor.
 
     It does not depend on how many steps are asked for, so a run that stops and goes on equals one that did not stop.
     """
@@ -42,7 +43,7 @@ def learning_rate(step: int, settings: Mapping) -> float:
         return peak * step / (warmup + 1)
     if step >= horizon:
         return floor
-    fraction = (step - warmup) / (horizon - warmup)
+    fraction = (step - 1 - warmup) / (horizon - 1 - warmup)
     return floor + 0.5 * (peak - floor) * (1.0 + cosine(fraction))
 
 

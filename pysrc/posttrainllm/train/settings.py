@@ -19,7 +19,7 @@ _RANGES = {
     "seed": (int, 0, 2**63 - 1),
     "validation_fraction": (float, 0.0, 0.5),
     "evaluate_every_steps": (int, 1, 1_000_000),
-    "evaluation_batches": (int, 1, 10_000),
+    "evaluation_tokens": (int, 1, 1 << 30),
 }
 
 

@@ -119,6 +119,7 @@ def trainer_of(
     config, tokenizer = _checked(checkpoint, True)
     settings, cursor, standing = _run_state(checkpoint, config)
     _require_same_text(checkpoint, corpus)
+    corpus.split_at(settings["validation_fraction"]).check(config)
     if model is None:
         model = model_of(checkpoint, True, device=device, threads=threads, machine=machine)
     elif model.config != config or model.program.step is None:
@@ -127,8 +128,6 @@ def trainer_of(
             f"{model.config.to_dict()} came", "make another model",
         )
     else:
-        # The trainer checks the text against the model, so it is made before the weights change.
-        Trainer(model, corpus, settings, step=checkpoint.step, cursor=cursor)
         model.tokenizer = tokenizer
         _fill(model, checkpoint, True)
     trainer = Trainer(model, corpus, settings, step=checkpoint.step, cursor=cursor)

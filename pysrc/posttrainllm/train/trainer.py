@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from ..data.batches import Batches
 from ..data.corpus import Corpus
 from ..decode.generate import write
-from ..errors import NonFiniteError
+from ..errors import ConfigError, NonFiniteError, StoreError
 from ..model.live import GPT
-from .reports import EvalReport, Report, SampleReport, SavedReport, StepReport, StoppedReport
+from .history import append
+from .reports import EvalReport, Report, SampleReport, SavedReport, SaveFailedReport, StepReport, StoppedReport
 from .schedule import recipe
 from .settings import training_settings
 
@@ -21,7 +22,8 @@ from .settings import training_settings
 class Live:
     """What may happen beside the steps. Times are in seconds; 0 is never.
 
-    save(trainer) writes a checkpoint and returns (place, bytes). asked() gives "stop" when a person asked to stop.
+    save(trainer) writes a checkpoint and returns (place, bytes); a StoreError there is reported, and training goes on.
+    asked() gives "stop" when a person asked to stop.
     """
 
     sample_seconds: float = 0.0
@@ -35,20 +37,30 @@ class Live:
 class Trainer:
     """A model, a corpus, settings, and where the run stands: step, data cursor, history.
 
-    history holds one dict a step: step, loss_nats, gradient_norm, learning_rate, seconds (since the run began), and
-    validation_loss_nats where it was measured.
+    history holds one dict a step (thinner in a long run, see history.py): step, loss_nats, gradient_norm, learning_rate,
+    seconds of training so far, and validation_loss_nats where it was measured. `until` is the step that `run` goes to; it
+    may be changed while it runs. Raises ConfigError for a setting, DataError where the text is too short for the model.
     """
 
     def __init__(self, model: GPT, corpus: Corpus, settings: dict | None = None, *, step: int = 0, cursor: dict | None = None):
-        corpus.check(model.config)
-        self.model, self.corpus, self.settings = model, corpus, training_settings(settings)
-        self.step, self.history = step, []
+        self.settings = training_settings({"validation_fraction": corpus.validation_fraction} | (settings or {}))
+        self.model, self.corpus = model, corpus.split_at(self.settings["validation_fraction"])
+        config = model.config
+        if model.tokenizer.vocabulary > config.vocabulary:
+            raise ConfigError(
+                "train", f"the model's vocabulary holds the tokenizer's {model.tokenizer.vocabulary} tokens",
+                f"{config.vocabulary} came", f"use a vocabulary of {model.tokenizer.vocabulary}",
+            )
+        self.corpus.check(config)
+        self.step, self.until, self.history = step, self.settings["steps"], []
         self.validation_loss_nats: float | None = None
         self.best_loss_nats = math.inf
         self.seconds = 0.0
-        self.until = self.settings["steps"]
-        config = model.config
-        self.batches = Batches(corpus.train, config.context, config.batch, self.settings["seed"], cursor)
+        self.batches = self._batches(cursor)
+
+    def _batches(self, cursor: dict | None) -> Batches:
+        config = self.model.config
+        return Batches(self.corpus.train, config.context, config.batch, self.settings["seed"], cursor)
 
     @property
     def tokens_per_step(self) -> int:
@@ -62,9 +74,7 @@ class Trainer:
         values = recipe(self.step + 1, self.settings)
         loss, norm = self.model.step(*self.batches.next(), values)
         if not (math.isfinite(loss) and math.isfinite(norm)):
-            self.batches = Batches(
-                self.corpus.train, self.model.config.context, self.model.config.batch, self.settings["seed"], cursor
-            )
+            self.batches = self._batches(cursor)
             raise NonFiniteError(
                 f"step {self.step + 1}",
                 "loss and gradient norm are finite",
@@ -75,13 +85,13 @@ class Trainer:
         seconds = time.perf_counter() - began
         self.seconds += seconds
         row = {"step": self.step, "loss_nats": loss, "gradient_norm": norm, "learning_rate": values[0]}
-        self.history.append(row | {"seconds": self.seconds, "validation_loss_nats": None})
+        append(self.history, row | {"seconds": self.seconds, "validation_loss_nats": None})
         return StepReport(self.step, loss, norm, values[0], self.tokens_per_step, seconds)
 
     def evaluate(self) -> EvalReport:
         """Measure the validation loss now and keep it in the history."""
         began = time.perf_counter()
-        loss = self.model.evaluate(self.corpus.validation, self.settings["evaluation_batches"])
+        loss = self.model.evaluate(self.corpus.validation, self.settings["evaluation_tokens"])
         best = loss < self.best_loss_nats
         self.best_loss_nats = min(self.best_loss_nats, loss)
         self.validation_loss_nats = loss
@@ -93,14 +103,14 @@ class Trainer:
         """Train up to step `until` (default settings["steps"]); ends with a StoppedReport.
 
         Evaluates at the start, every evaluate_every_steps and at the end; samples and saves as `live` says, and saves at
-        the end when it can.
+        the end, also where it was asked to stop or a number was not finite (the weights before it are kept).
         """
         live = live or Live()
         self.until = self.settings["steps"] if until is None else until
         sampled = saved = time.perf_counter()
         if not self.history:
             yield self.evaluate()
-        reason, message = "finished", "finished"
+        reason, message = "finished", ""
         while self.step < self.until:
             if live.asked() == "stop":
                 reason, message = "stopped", f"Stopped after step {self.step:,}, as asked."
@@ -121,19 +131,20 @@ class Trainer:
                 saved = time.perf_counter()
         if live.save:
             yield self.saved(live)
-        if reason == "finished":
-            message = f"Finished: {self.step:,} steps are done."
-        yield StoppedReport(self.step, reason, message)
+        yield StoppedReport(self.step, reason, message or f"Finished: {self.step:,} steps are done.")
 
     def sample(self, live: Live) -> SampleReport:
         """What the model writes now."""
         pieces = write(self.model, live.sample_prompt, live.sample_tokens, seed=self.settings["seed"])
         return SampleReport(self.step, live.sample_prompt, "".join(piece.text for piece in pieces))
 
-    def saved(self, live: Live) -> SavedReport:
-        """Save now."""
+    def saved(self, live: Live) -> SavedReport | SaveFailedReport:
+        """Save now. A full disk must not end a run that is well."""
         began = time.perf_counter()
-        place, nbytes = live.save(self)
+        try:
+            place, nbytes = live.save(self)
+        except StoreError as error:
+            return SaveFailedReport(self.step, error.code, error.message)
         return SavedReport(self.step, place, nbytes, time.perf_counter() - began)
 
 
