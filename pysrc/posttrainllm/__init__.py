@@ -1,3 +1,53 @@
-"""posttrainllm: train, post-train and open up small GPTs, in a browser tab or natively, in Python."""
+"""posttrainllm: train, post-train and open up small GPTs, in a browser tab or natively, in Python.
+
+    import posttrainllm as pt
+    corpus = pt.Corpus.from_text(text)
+    model = pt.GPT.create("medium", seed=42)
+    for report in pt.train(model, corpus, steps=1000):
+        print(report)
+    print(model.generate("ROMEO:", tokens=200, temperature=0.8, top_k=40))
+    model.save("shakespeare.safetensors")
+
+Names are imported at first use, so that `import posttrainllm` costs nothing.
+"""
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Corpus": "data.corpus",
+    "GPT": "model.live",
+    "GPTConfig": "model.config",
+    "Live": "train.trainer",
+    "Trainer": "train.trainer",
+    "EvalReport": "train.reports",
+    "SampleReport": "train.reports",
+    "SavedReport": "train.reports",
+    "StepReport": "train.reports",
+    "StoppedReport": "train.reports",
+    "checkpoint_of": "train.state",
+    "trainer_of": "train.state",
+    "write": "decode.generate",
+}
+_ERRORS = (
+    "PostTrainError", "UserError", "ConfigError", "ShapeError", "DataError", "FormatError", "DeviceError", "NumericsError",
+    "StoreError",
+)  # fmt: skip
+
+__all__ = ["__version__", "errors", "train"]
+__all__ += [*_HOMES, *_ERRORS]
+
+
+def __getattr__(name: str):
+    from importlib import import_module
+
+    if name in ("errors", "train"):  # `train` is a package that can be called
+        return import_module(f".{name}", __name__)
+    home = "errors" if name in _ERRORS else _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f".{home}", __name__), name)
+    return found
+
+
+def __dir__():
+    return sorted(set(globals()) | set(__all__))

@@ -15,9 +15,8 @@ from ..data.tokenizers import ByteTokenizer
 from ..dims import ELEMENT_BYTES, product
 from ..errors import ConfigError, DataError, FormatError
 from .config import GPTConfig
+from .memory import RESERVE_BYTES, available_bytes, need_bytes, require_fit  # noqa: F401 - the session imports the reserve from here
 from .program import DLOSS, LOSS, NORM, RECIPE, SEED, Pass, Program, pack_recipe
-
-RESERVE_BYTES = 8 << 20
 
 
 class GPT:
@@ -44,13 +43,49 @@ class GPT:
         threads: int | None = None,
         training: bool = True,
     ) -> GPT:
-        """A new model: a preset's name or a GPTConfig, weights from `seed`."""
+        """A new model: a preset's name or a GPTConfig, weights from `seed`.
+
+        Raises ConfigError (also where it does not fit the memory there is), DeviceError, SelfTestError.
+        """
         config = GPTConfig.preset(model) if isinstance(model, str) else model
-        program = Program(config, training)
-        need = sum(program.region_bytes().values())
-        model_ = cls(config, open_machine(device, threads, need + RESERVE_BYTES), program)
-        model_.initialise(seed)
-        return model_
+        made = cls.on(Program(config, training), device, threads)
+        made.initialise(seed)
+        return made
+
+    @classmethod
+    def on(cls, program: Program, device: str = "auto", threads: int | None = None) -> GPT:
+        """The program's model on a new machine, with weights all zero. Raises as `create`."""
+        require_fit(program, available_bytes(), 2 if device == "reference" else 1)
+        machine = open_machine(device, threads, need_bytes(program))
+        try:
+            return cls(program.config, machine, program)
+        except BaseException:
+            machine.close()
+            raise
+
+    @classmethod
+    def load(cls, path, *, device: str = "auto", threads: int | None = None, training: bool = False) -> GPT:
+        """The model of a saved run: a .safetensors file or a run's folder. `training=True` brings AdamW's moments too.
+
+        Raises DataError, FormatError, StoreError, DeviceError.
+        """
+        from ..train.files import opened  # a layer above, as generate's decode is: a convenience of the public API
+        from ..train.state import model_of
+
+        with opened(path) as checkpoint:
+            return model_of(checkpoint, training, device=device, threads=threads)
+
+    def save(self, path) -> int:
+        """Write weights, config and tokenizer as one .safetensors file; returns its bytes. Raises StoreError.
+
+        A run that is to go on later is saved through train.state.checkpoint_of.
+        """
+        from pathlib import Path
+
+        from ..train.files import write_checkpoint
+        from ..train.state import weights_checkpoint
+
+        return write_checkpoint(weights_checkpoint(self, Path(path).stem), path)
 
     def initialise(self, seed: int) -> None:
         """Give every weight its starting value from `seed` (0 … 2^63-1), and AdamW's moments zero."""

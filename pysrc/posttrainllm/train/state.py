@@ -12,13 +12,12 @@ from typing import Any, NoReturn
 
 from .. import __version__
 from ..backends.base import Machine
-from ..backends.choose import open_machine
 from ..data.corpus import Corpus
 from ..data.tokenizers import ByteTokenizer, from_dict
 from ..errors import ConfigError, DataError, FormatError
 from ..model.config import GPTConfig
 from ..model.gpt import Layout
-from ..model.live import GPT, RESERVE_BYTES
+from ..model.live import GPT
 from ..model.program import Program
 from ..store.buffers import CHUNK_BYTES, Tensor, in_python, nbytes, pieces
 from ..store.checkpoint import Checkpoint
@@ -88,16 +87,13 @@ def model_of(
     """
     config, tokenizer = _checked(checkpoint, training)
     program = Program(config, training)
-    opened = machine is None
-    if machine is None:
-        machine = open_machine(device, threads, sum(program.region_bytes().values()) + RESERVE_BYTES)
+    model = GPT.on(program, device, threads) if machine is None else GPT(config, machine, program)
     try:
-        model = GPT(config, machine, program)
         model.tokenizer = tokenizer
         _fill(model, checkpoint, training)
     except BaseException:
-        if opened:
-            machine.close()
+        if machine is None:
+            model.close()
         raise
     return model
 

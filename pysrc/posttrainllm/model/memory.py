@@ -1,0 +1,62 @@
+"""Whether a model's plan fits the memory there is, said with the numbers before any of it is taken."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from ..errors import ConfigError
+from .config import GPTConfig
+from .program import Program
+
+RESERVE_BYTES = 8 << 20
+"""Kept free beside the regions: tapes, and what an engine needs for itself."""
+_CGROUP = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def available_bytes() -> int | None:
+    """Memory a native process may take: the machine's, or its container's where that is less. None where nobody says."""
+    if sys.platform == "emscripten" or not hasattr(os, "sysconf"):
+        return None
+    try:
+        found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return None
+    for path in _CGROUP:
+        try:
+            found = min(found, int(Path(path).read_text()))
+        except (OSError, ValueError):  # no such group, or "max"
+            continue
+    return found
+
+
+def need_bytes(program: Program) -> int:
+    """All regions of a program, with the reserve."""
+    return sum(program.region_bytes().values()) + RESERVE_BYTES
+
+
+def require_fit(program: Program, limit_bytes: int | None, scale: int = 1) -> None:
+    """Raise ConfigError (E-CONFIG-PLAN), naming a batch that would fit, when the program needs more than limit_bytes.
+
+    scale is how many bytes the machine keeps for each planned one (the reference, in float64: 2).
+    """
+    if limit_bytes is None or scale * need_bytes(program) <= limit_bytes:
+        return
+    config, training = program.config, program.step is not None
+    raise ConfigError(
+        "model",
+        f"weights, gradients, moments and activations fit the {limit_bytes:,} bytes that can be had",
+        f"{config.parameter_count():,} parameters with a batch of {config.batch} need {scale * need_bytes(program):,}",
+        _what_fits(config, training, limit_bytes // scale),
+        code="E-CONFIG-PLAN",
+    )
+
+
+def _what_fits(config: GPTConfig, training: bool, limit_bytes: int) -> str:
+    batch = config.batch // 2
+    while batch:
+        if need_bytes(Program(config.with_batch(batch), training)) <= limit_bytes:
+            return f"a batch of {batch} fits"
+        batch //= 2
+    return "choose fewer layers or channels, or a shorter context; no batch fits"
