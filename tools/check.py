@@ -100,7 +100,7 @@ def main(arguments: list[str]) -> int:
 def bench_needs() -> bool:
     """PyTorch without CUDA where pip knows such a wheel, else PyPI's; Chromium; jax-js."""
     downloads.package("@jax-js/jax")
-    fresh = [browser(), venv.extra("bench")]
+    fresh = [browser(), venv.extra("bench-cpu", "bench")]
     return any(fresh)
 
 

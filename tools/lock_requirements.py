@@ -5,6 +5,7 @@ Needs `uv` on PATH (from PyPI). Every file of a release is listed, so one lock s
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -14,12 +15,26 @@ OPTIONS = [
     "--universal", "--generate-hashes", "--python-version", "3.11",
     "--no-header", "--no-annotate", "--system-certs",
 ]  # fmt: skip
+TOOLS = paths.REPO / "tools"
+# PyTorch's own builds without CUDA, which PyPI does not have but a machine's pip may be set up to find.
+TORCH_CPU = """torch==2.13.0+cpu \\
+    --hash=sha256:6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b
+"""
+
+
+def without_cuda(lock: str) -> str:
+    """The bench's lock with the CPU build of PyTorch and without what only CUDA needs."""
+    blocks = re.split(r"^(?=\S)", lock, flags=re.M)
+    kept = [block for block in blocks if not re.match(r"nvidia-|cuda-|triton|torch==", block)]
+    return "".join(kept) + TORCH_CPU
 
 
 def main() -> None:
     for name in ("requirements", "requirements-node", "requirements-bench"):
         command = ["uv", "pip", "compile", *OPTIONS, *sys.argv[1:], f"{name}.in", "-o", f"{name}.txt"]
-        subprocess.run(command, cwd=paths.REPO / "tools", check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(command, cwd=TOOLS, check=True, stdout=subprocess.DEVNULL)
+    lock = (TOOLS / "requirements-bench.txt").read_text()
+    (TOOLS / "requirements-bench-cpu.txt").write_text(without_cuda(lock))
 
 
 if __name__ == "__main__":

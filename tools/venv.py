@@ -91,15 +91,18 @@ def install(*arguments: str, check: bool = True) -> int:
     return run([str(python()), *PIP, "install", "-q", *arguments], "pip", check=check)
 
 
-def extra(name: str) -> bool:
-    """Install one more lock file (node, bench) the first time it is asked for."""
-    lock = LOCKS / f"requirements-{name}.txt"
-    key = digest(lock)
-    if stamped(name, key):
+def extra(*names: str) -> bool:
+    """Install the first of these lock files (node; bench-cpu or bench) that can be had; False when one is in already."""
+    keys = {name: digest(LOCKS / f"requirements-{name}.txt") for name in names}
+    if any(stamped(name, key) for name, key in keys.items()):
         return False
-    install("--require-hashes", "--only-binary", ":all:", "-r", str(lock))
-    stamp(name, key)
-    return True
+    for name, key in keys.items():
+        lock = str(LOCKS / f"requirements-{name}.txt")
+        last = name == names[-1]
+        if install("--require-hashes", "--only-binary", ":all:", "-r", lock, check=last) == 0:
+            stamp(name, key)
+            return True
+    raise AssertionError("the last of the names either installs or raises")
 
 
 def native_sources() -> list[Path]:

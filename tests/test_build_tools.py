@@ -1,0 +1,201 @@
+"""What build.sh is made of: the corpus, the server, the lists of files and hashes, the compiler's wrapper."""
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+
+import pytest
+
+if sys.platform == "emscripten":
+    pytest.skip("the build's tools run on the machine, not in the tab", allow_module_level=True)
+
+from tools import check, corpus, dist, downloads, emscripten, engine, paths, runtime, serve, shell, venv
+
+built = pytest.mark.skipif(not (paths.DIST / "precache.json").exists(), reason="dist/ is not built")
+
+PLAY = """# A Play
+
+## ACT I
+
+_Enter ROMEO and
+others_
+
+**ROMEO**  
+_\\[Aside\\]_  
+Shall I hear more,  
+or shall I *speak* at this?
+
+_Exit Nurse_
+
+More of the same.
+
+**First Citizen:**  
+_[To them]_ It is &amp; was—so _
+
+**MUTE**  
+_Bows_
+"""
+
+
+def test_a_play_becomes_names_and_lines():
+    assert corpus.plain(PLAY) == (
+        "ROMEO:\nShall I hear more,\nor shall I at this?\nMore of the same.\n\nFIRST CITIZEN:\nIt is & was--so\n\n"
+    )
+
+
+def test_the_corpus_is_the_pinned_one():
+    text = corpus.TARGET.read_text()
+    assert hashlib.sha256(text.encode()).hexdigest() == corpus.SHA256
+    assert 1e6 < len(text) < 6e6 and text.isascii()
+    assert "\n\nROMEO:\n" in text[: int(len(text) * 0.9)], "the prompt ROMEO: must be known from the training split"
+    assert not re.search(r"[*_\[\]#\\]|\n\n\n| \n", text)
+
+
+@pytest.mark.parametrize(("path", "isolated"), [("/", True), ("/sub/path/", False)])
+def test_the_server_is_like_a_static_host(tmp_path, path, isolated):
+    (tmp_path / "index.html").write_text("<p>hello")
+    (tmp_path / "ui").mkdir()
+    (tmp_path / "ui" / "a.mjs").write_text("1")
+    (tmp_path / "b.wasm").write_bytes(b"\0asm")
+    with serve.Server(tmp_path, path=path, isolated=isolated) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+
+        def get(name):
+            try:
+                return urllib.request.urlopen(server.url + name, timeout=10)
+            except urllib.error.HTTPError as error:
+                return error
+
+        page = get("")
+        assert page.read() == b"<p>hello" and page.url.endswith(path)
+        for header, value in serve.ISOLATION.items():
+            assert page.headers[header] == (value if isolated else None)
+        assert get("ui/a.mjs").headers["content-type"] == "text/javascript"
+        assert get("b.wasm").headers["content-type"] == "application/wasm"
+        assert get("ui/").status == 404, "no host lists folders"
+        assert get("../secret").status == 404
+        if path != "/":
+            outside = server.url.removesuffix(path) + "/"
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                urllib.request.urlopen(outside, timeout=10)
+        server.shutdown()
+
+
+@built
+def test_the_list_for_the_service_worker_is_the_site():
+    entries = json.loads((paths.DIST / "precache.json").read_text())
+    names = [entry["url"] for entry in entries]
+    assert len(set(names)) == len(names)
+    assert set(names) == set(dist.tree(paths.DIST)) - {"precache.json", "sw.js", "_headers"}
+    for entry in entries:
+        data = (paths.DIST / entry["url"]).read_bytes()
+        assert (len(data), hashlib.sha256(data).hexdigest()) == (entry["bytes"], entry["sha256"]), entry["url"]
+    tiers = [entry["tier"] for entry in entries]
+    assert tiers == sorted(tiers, key=["shell", "runtime"].index)
+    assert sum(entry["bytes"] for entry in entries if entry["tier"] == "shell") < 2_500_000
+
+
+@built
+def test_pyodides_lock_names_only_files_that_are_there():
+    folder = paths.DIST / runtime.name()
+    packages = json.loads((folder / "pyodide-lock.json").read_text())["packages"]
+    assert set(packages) == set(runtime.PACKAGES)
+    for entry in packages.values():
+        assert hashlib.sha256((folder / entry["file_name"]).read_bytes()).hexdigest() == entry["sha256"]
+        assert set(entry["depends"]) <= set(packages)
+
+
+def test_the_package_zip_is_the_same_each_time_and_has_no_corpus():
+    first = dist.package_zip()
+    assert first == dist.package_zip()
+    assert b"posttrainllm/configs/presets.json" in first and b"shakespeare.txt" not in first
+
+
+def test_every_download_is_pinned():
+    pins = downloads.pins()
+    assert all(re.fullmatch(r"sha512-[\w+/]{86}==", pin["integrity"]) for pin in pins["npm"].values())
+    assert all(re.fullmatch(r"[0-9a-f]{64}", pin["sha256"]) for pin in pins["wheels"].values())
+    for file in (paths.REPO / "tools").glob("requirements*.txt"):
+        for block in re.split(r"\n(?=\S)", file.read_text().strip()):
+            assert re.match(r"[\w.-]+==\S+", block) and "--hash=sha256:" in block, f"{file.name}: {block[:60]}"
+
+
+def test_a_package_with_other_bytes_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("POSTTRAINLLM_CACHE", str(tmp_path))
+    monkeypatch.setattr(downloads, "pins", lambda: {"npm": {"toy": {"version": "1", "integrity": "sha512-other"}}})
+    monkeypatch.setattr(downloads, "npm", lambda: [sys.executable, str(tmp_path / "npm.py")])
+    (tmp_path / "npm.py").write_text("import sys, pathlib\npathlib.Path(sys.argv[3].split('=')[1], 'a.tgz').write_bytes(b'x')")
+    with pytest.raises(shell.BuildError, match="not sha512-other"):
+        downloads.package("toy")
+    assert not list((tmp_path / "downloads").iterdir())
+
+
+def test_no_committed_file_names_a_registry():
+    hosts = "|".join(["registry" + r"\.npm", "pythonhosted" + r"\.org", "pypi" + r"\.org", r"deb\.debian" + r"\.org"])
+    command = ["git", "grep", "-nIiE", hosts, "--", ".", ":!docs/learn"]
+    found = subprocess.run(command, cwd=paths.REPO, capture_output=True, text=True)
+    if found.returncode == 128:
+        pytest.skip("not a git clone")
+    assert found.stdout == ""
+
+
+def test_the_linker_exports_the_whole_c_abi():
+    header = (paths.REPO / "ext" / "engine.h").read_text()
+    declared = {f"_{name}" for name in re.findall(r"\bptl_\w+(?=\()", re.sub(r"//.*", "", header))}
+    assert set(engine.exports().split("=", 1)[1].split(",")) == declared | {"_malloc", "_free"}
+
+
+@pytest.mark.skipif(not (emscripten.ready().exists() or emscripten.on_path()), reason="no Emscripten here")
+@pytest.mark.parametrize("copy", ["0", "1"], ids=["mounted", "copied"])
+def test_emcc_compiles_where_it_is_called(tmp_path, copy):
+    (tmp_path / "a.cpp").write_text('extern "C" __attribute__((used)) int twice(int a) { return 2 * a; }')
+    command = ["bash", str(paths.REPO / "tools" / "emcc.sh"), "-c", "a.cpp", "-o", "a.o"]
+    environment = {"PTL_EMCC_COPY": copy, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "POSTTRAINLLM_CACHE": str(paths.cache())}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "a.o").read_bytes()[:4] == b"\0asm"
+    assert subprocess.run([*command[:3], "missing.cpp"], cwd=tmp_path, env=environment, capture_output=True).returncode != 0
+
+
+def test_a_second_build_waits_for_the_first(tmp_path):
+    script = "from tools import lock\nwith lock.held('t'): print('in', flush=True); input()"
+    options = {"cwd": paths.REPO, "text": True, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    environment = {"POSTTRAINLLM_CACHE": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    first = subprocess.Popen([sys.executable, "-c", script], env=environment, **options)
+    assert first.stdout.readline() == "in\n"
+    second = subprocess.Popen([sys.executable, "-c", script], env=environment, **options)
+    assert "waiting" in second.stdout.readline()
+    first.communicate("\n")
+    assert second.communicate("\n")[0] == "in\n"
+    assert (first.returncode, second.returncode) == (0, 0)
+
+
+def test_the_kinds_of_tests_come_first_and_pytest_gets_the_rest():
+    assert check.split(["native", "browser", "-k", "native"]) == (["native", "browser"], ["-k", "native"])
+    assert check.split(["-x"]) == (["native", "pyodide", "browser"], ["-x"])
+
+
+def test_a_failing_command_shows_its_last_lines(tmp_path, monkeypatch):
+    monkeypatch.setenv("POSTTRAINLLM_CACHE", str(tmp_path))
+    with pytest.raises(shell.BuildError, match=r"(?s)code 3.*the reason"):
+        shell.run([sys.executable, "-c", "print('the reason'); raise SystemExit(3)"], "toy")
+
+
+def test_the_stamp_of_the_package_follows_its_sources():
+    sources = venv.native_sources()
+    assert sources and venv.digest(*sources) == venv.digest(*reversed(sources)) != venv.digest(*sources[1:])
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="no bash")
+def test_build_sh_explains_itself():
+    done = subprocess.run(["bash", "build.sh"], cwd=paths.REPO, capture_output=True, text=True)
+    assert done.returncode == 0
+    for command in ("setup", "build", "serve", "test", "bench", "train", "clean"):
+        assert re.search(rf"^  {command}\b", done.stdout, re.M)
+    assert subprocess.run(["bash", "build.sh", "nonsense"], cwd=paths.REPO, capture_output=True).returncode == 2
