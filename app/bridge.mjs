@@ -1,0 +1,215 @@
+// What the page's Python cannot do by itself: own the worker and the shared flag, move files as transferables, save downloads.
+// Python imports this module as `bridge` (ui/pyscript.json). Events go to Python as (kind, JSON text); long arrays go to the chart.
+import * as chart from './chart.mjs';
+import { isolate, keepFresh, applyUpdate as swapVersion, onOffline } from './offline.mjs';
+
+export { chart };
+
+const RUN = 0;
+let worker = null;
+let flagView = null;
+let listener = null;
+const early = []; // events that came before Python listened
+const unsent = []; // requests made before the worker existed
+let isolation = { isolated: false, why: '' };
+
+function emit(event) {
+  if (!listener) { early.push(event); return; }
+  listener(event.kind, JSON.stringify(event));
+}
+
+/** Register Python's (kind, json) callback and deliver what came earlier. */
+export function listen(callback) {
+  listener = callback;
+  for (const event of early.splice(0)) emit(event);
+}
+
+/** Called by boot.mjs once: decides about isolation (may reload the page), then starts the worker. */
+export async function begin() {
+  onOffline(emit);
+  isolation = await isolate(() => used);
+  emit({ kind: 'page.isolation', ...isolation });
+  startWorker();
+}
+
+function startWorker() {
+  flagView = crossOriginIsolated && globalThis.SharedArrayBuffer ? new Int32Array(new SharedArrayBuffer(4)) : null;
+  worker = new Worker(new URL('./worker.mjs', import.meta.url), { type: 'module' });
+  worker.onmessage = ({ data }) => receive(data);
+  worker.onerror = (error) => {
+    error.preventDefault?.();
+    emit({ kind: 'failed', code: 'worker', fatal: true,
+      message: 'The trainer stopped unexpectedly' + (error.message ? ` (${error.message}).` : '. It may not have loaded completely.') });
+  };
+  worker.postMessage({ kind: 'init', stop_flag: flagView, base: new URL('./', location.href).href });
+  for (const [message, transfer] of unsent.splice(0)) worker.postMessage(message, transfer);
+}
+
+/** End the worker, if any, and start a fresh one. */
+export function restart() {
+  worker?.terminate();
+  unsent.length = 0;
+  tokens = null;
+  startWorker();
+}
+
+function post(message, transfer = []) {
+  if (worker) worker.postMessage(message, transfer);
+  else unsent.push([message, transfer]);
+}
+
+export function send(json) { post(JSON.parse(json)); }
+
+/** Send a File's bytes with a request; reading problems come back as a `failed` event for that request. */
+export async function sendFile(json, file) {
+  const message = JSON.parse(json);
+  try {
+    const buffer = await file.arrayBuffer();
+    post({ ...message, buffer }, [buffer]);
+  } catch (error) {
+    emit({ kind: 'failed', code: 'file', reply_to: message.id, message: `“${file.name}” could not be read from your disk (${error.name}).` });
+  }
+}
+
+/** 0 run, 1 pause, 2 stop: read by the worker each step where memory can be shared. */
+export function flag(value) { if (flagView) Atomics.store(flagView, 0, value); }
+export function resetFlag() { flag(RUN); }
+
+// ---- events -------------------------------------------------------------------------------------------------------------------
+
+let tokens = null; // token events merged until the next frame, so fast models do not flood the page
+
+function flushTokens() {
+  if (!tokens) return;
+  const event = tokens;
+  tokens = null;
+  emit(event);
+}
+
+function receive(event) {
+  if (event.kind === 'token') {
+    if (tokens) event.text = tokens.text + event.text;
+    else setTimeout(flushTokens, 30); // a timer, not a frame: frames stop while the tab is hidden
+    tokens = event;
+    return;
+  }
+  if (event.kind === 'wrote') flushTokens();
+  if (event.kind === 'step') {
+    chart.push(event.rows ?? []);
+    delete event.rows;
+    if (document.hidden && event.step < event.steps) return; // nobody looks; the chart has the rows
+  } else if (event.kind === 'opened') {
+    opened = [event.history ?? [], event.evals ?? [], Math.max(event.training?.steps ?? 0, event.step ?? 0)];
+    event.points = event.history?.length ?? 0;
+    event.last = event.history?.at(-1) ?? null;
+    event.last_eval = event.evals?.at(-1) ?? null;
+    delete event.history;
+    delete event.evals;
+  } else if (event.kind === 'exported') {
+    download(event.name, event.buffer);
+    delete event.buffer;
+  }
+  emit(event);
+}
+
+let opened = [[], [], 1]; // the history of the run opened last, too long to pass through JSON twice
+export function showHistory() { chart.load(...opened); }
+
+function download(name, buffer) {
+  const type = name.endsWith('.txt') ? 'text/plain' : 'application/octet-stream';
+  const link = document.createElement('a');
+  link.href = URL.createObjectURL(new Blob([buffer], { type }));
+  link.download = name;
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000); // at once would cancel slow downloads in some browsers
+}
+
+// ---- a run in progress --------------------------------------------------------------------------------------------------------
+
+let release = null;
+let wake = null;
+let keepAwake = false;
+
+const warnBeforeLeaving = (event) => { event.preventDefault(); event.returnValue = ''; };
+
+/** While a run goes: ask before leaving, and hold a lock, which keeps the tab from being frozen and an update from being swapped in. */
+export function setBusy(busy) {
+  if (busy === Boolean(release)) return;
+  if (busy) {
+    addEventListener('beforeunload', warnBeforeLeaving);
+    release = () => {};
+    navigator.locks?.request('posttrainllm-training', () => new Promise((resolve) => {
+      if (release) release = resolve; else resolve();
+    }));
+  } else {
+    removeEventListener('beforeunload', warnBeforeLeaving);
+    release();
+    release = null;
+  }
+  awake();
+}
+
+/** Keep the screen on while training, where the browser can. */
+export function setKeepAwake(on) { keepAwake = on; awake(); }
+
+async function awake() {
+  const wanted = keepAwake && release && !document.hidden;
+  try {
+    if (wanted && !wake) {
+      wake = await navigator.wakeLock?.request('screen') ?? null;
+      wake?.addEventListener('release', () => { wake = null; });
+    } else if (!wanted && wake) await wake.release();
+  } catch { wake = null; } // refused (low battery): not worth a message
+}
+document.addEventListener('visibilitychange', awake);
+
+// ---- small services -----------------------------------------------------------------------------------------------------------
+
+let used = false; // the person has typed or chosen something that a reload would lose
+for (const kind of ['input', 'drop']) addEventListener(kind, () => { used = true; }, { capture: true });
+
+// Buttons pressed in the fraction of a second before Python listens are pressed again once it does.
+let pressed = [];
+function notePress(event) {
+  const button = event.target.closest?.('button[id]');
+  if (button) pressed.push(button.id);
+}
+addEventListener('click', notePress, { capture: true });
+export function replayPresses() {
+  removeEventListener('click', notePress, { capture: true });
+  for (const id of new Set(pressed.splice(0))) document.getElementById(id)?.click();
+}
+
+export function copy(text, done) {
+  navigator.clipboard.writeText(text).then(() => done(true), () => done(false));
+}
+
+export function persist(done) {
+  const asked = navigator.storage?.persist?.() ?? Promise.resolve(false);
+  asked.then((kept) => done(Boolean(kept)), () => done(false));
+}
+
+export function remember(key, value) {
+  try {
+    if (value === '') sessionStorage.removeItem(`posttrainllm-${key}`);
+    else sessionStorage.setItem(`posttrainllm-${key}`, value);
+  } catch { /* storage blocked: then a queued press does not survive a reload */ }
+}
+
+export function recall(key) {
+  try { return sessionStorage.getItem(`posttrainllm-${key}`) ?? ''; } catch { return ''; }
+}
+
+/** Milliseconds since 1970 or an ISO text as the reader writes dates; '' where it is neither. */
+export function localTime(when) {
+  const date = new Date(when);
+  return Number.isNaN(date.getTime()) ? '' : date.toLocaleString([], { dateStyle: 'medium', timeStyle: 'short' });
+}
+
+export function later(milliseconds, callback) { return setTimeout(callback, milliseconds); }
+export function cancel(timer) { clearTimeout(timer); }
+export function reload() { removeEventListener('beforeunload', warnBeforeLeaving); location.reload(); }
+export function applyUpdate() { swapVersion(); }
+export function ready() { keepFresh(); }

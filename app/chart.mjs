@@ -1,0 +1,177 @@
+// The loss chart: uPlot and the little arithmetic a drawing needs. Python decides when to reset it; rows arrive straight from the worker.
+const MOST_POINTS = 6000; // beyond this neighbours are merged: the picture is the same and drawing stays under a few ms
+const DECAY = 0.9; // of the running mean that smooths the training line
+
+let plot = null;
+let reference = Math.log(256);
+let total = 0;
+let data;
+let mean = 0;
+let weight = 0;
+let drawing = false;
+let lowest = Infinity;
+let highest = -Infinity;
+
+function clear() {
+  data = { step: [], raw: [], smooth: [], validation: [] };
+  mean = weight = 0;
+  lowest = Infinity;
+  highest = -Infinity;
+}
+clear();
+
+const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+/** Draw an empty chart into #chart; called once Python is up. */
+export async function start() {
+  const { default: uPlot } = await import('./uplot/uPlot.esm.js');
+  const build = () => {
+    plot?.destroy();
+    plot = new uPlot(options(), columns(), document.getElementById('chart'));
+  };
+  build();
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', build);
+  new ResizeObserver(() => {
+    const { width, height } = box();
+    if (width > 0 && (plot.width !== width || plot.height !== height)) plot.setSize({ width, height });
+  }).observe(document.getElementById('chart'));
+}
+
+function box() {
+  const { clientWidth, clientHeight } = document.getElementById('chart');
+  return { width: clientWidth, height: clientHeight };
+}
+
+const columns = () => [data.step, data.raw, data.smooth, data.validation];
+
+function options() {
+  const [ink, grid, train, validation] = [css('--muted'), css('--line'), css('--train'), css('--validation')];
+  const font = '12px system-ui, sans-serif';
+  const axis = { stroke: ink, font, grid: { stroke: grid, width: 1 }, ticks: { show: false } };
+  return {
+    ...box(),
+    padding: [10, 12, 0, 0],
+    legend: { show: false },
+    cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
+    scales: {
+      x: { time: false, range: () => [0, Math.max(total, data.step.at(-1) ?? 0, 10)] },
+      y: { range: () => [lowest < Infinity ? Math.max(0, lowest - 0.15) : 1, Math.max(reference * 1.04, Math.min(highest, reference * 2))] },
+    },
+    series: [
+      {},
+      { stroke: train, width: 1, alpha: 0.3, points: { show: false }, spanGaps: true },
+      { stroke: train, width: 2.25, points: { show: false }, spanGaps: true },
+      { stroke: validation, width: 2, spanGaps: true, points: { show: true, size: 6, fill: validation, stroke: validation } },
+    ],
+    axes: [{ ...axis, size: 30, space: 60 }, { ...axis, size: 36, values: (_, marks) => marks.map((mark) => +mark.toFixed(2)) }],
+    hooks: { draw: [drawReference], setCursor: [readOut] },
+  };
+}
+
+function drawReference(u) {
+  const { ctx } = u;
+  const y = u.valToPos(reference, 'y', true);
+  ctx.save();
+  ctx.strokeStyle = css('--reference');
+  ctx.fillStyle = css('--muted');
+  ctx.lineWidth = devicePixelRatio;
+  ctx.setLineDash([5 * devicePixelRatio, 4 * devicePixelRatio]);
+  ctx.beginPath();
+  ctx.moveTo(u.bbox.left, y);
+  ctx.lineTo(u.bbox.left + u.bbox.width, y);
+  ctx.stroke();
+  ctx.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;
+  ctx.textAlign = 'right';
+  ctx.fillText(`pure guessing: ln ${Math.round(Math.exp(reference))} = ${reference.toFixed(2)}`, u.bbox.left + u.bbox.width - 4 * devicePixelRatio, y + 15 * devicePixelRatio);
+  ctx.restore();
+}
+
+const shown = (value) => (value == null ? '' : value.toFixed(3));
+
+function readOut(u) {
+  const at = u.cursor.idx;
+  document.getElementById('legend-train').value = at == null ? '' : `${shown(data.smooth[at])} at step ${data.step[at]}`;
+  let eval_ = at;
+  while (eval_ != null && eval_ > 0 && data.validation[eval_] == null) eval_ -= 1;
+  document.getElementById('legend-validation').value = at == null ? '' : shown(data.validation[eval_]);
+}
+
+/** Forget all points; `steps` sets the width, `vocabulary` the reference line ln V. */
+export function reset(steps, vocabulary) {
+  clear();
+  total = steps;
+  reference = Math.log(vocabulary || 256);
+  draw();
+}
+
+export function extend(steps) { total = steps; draw(); }
+
+function add(step, loss) {
+  if (step <= (data.step.at(-1) ?? -1)) return; // a resumed run may repeat its last report
+  const value = Number.isFinite(loss) ? loss : null;
+  if (value != null) {
+    mean = DECAY * mean + (1 - DECAY) * value;
+    weight = DECAY * weight + (1 - DECAY);
+    lowest = Math.min(lowest, value);
+    highest = Math.max(highest, value);
+  }
+  data.step.push(step);
+  data.raw.push(value);
+  data.smooth.push(weight ? mean / weight : null);
+  data.validation.push(null);
+}
+
+/** rows: [[step, loss_nats, …], …] in order. */
+export function push(rows) {
+  for (const [step, loss] of rows) add(step, loss);
+  if (data.step.length > MOST_POINTS) thin();
+  draw();
+}
+
+/** A validation loss (nats) at a step. */
+export function validation(step, loss) {
+  if (!Number.isFinite(loss)) return;
+  let at = data.step.length - 1;
+  while (at >= 0 && data.step[at] > step) at -= 1;
+  if (data.step[at] !== step) {
+    at += 1;
+    data.step.splice(at, 0, step);
+    data.raw.splice(at, 0, null);
+    data.smooth.splice(at, 0, data.smooth[at - 1] ?? null);
+    data.validation.splice(at, 0, null);
+  }
+  data.validation[at] = loss;
+  lowest = Math.min(lowest, loss);
+  highest = Math.max(highest, loss);
+  draw();
+}
+
+export function load(history, evals, steps) {
+  clear();
+  total = steps;
+  for (const [step, loss] of history) add(step, loss);
+  for (const [step, loss] of evals) validation(step, loss);
+  for (let before = Infinity; data.step.length > MOST_POINTS && data.step.length < before;) {
+    before = data.step.length;
+    thin();
+  }
+  draw();
+}
+
+function thin() {
+  const keep = [];
+  for (let i = 0; i < data.step.length; i += 1) if (i % 2 === 1 || data.validation[i] != null || i === 0) keep.push(i);
+  for (const name of Object.keys(data)) data[name] = keep.map((i) => data[name][i]);
+}
+
+function draw() {
+  if (drawing || !plot) return;
+  drawing = true;
+  requestAnimationFrame(() => {
+    drawing = false;
+    plot.setData(columns());
+  });
+}
+
+/** One sentence for people who do not see the picture. */
+export function describe(sentence) { document.getElementById('chart').setAttribute('aria-label', sentence); }

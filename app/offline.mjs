@@ -1,0 +1,123 @@
+// Service worker, isolation and updates, as the page sees them. static/sw.js is the other half.
+//
+// Isolation (SharedArrayBuffer, so threads) needs two headers. Hosts that do not send them get them from our service worker, after one
+// reload. A session counter bounds that: one try, cleared on success, so a hard reload (which bypasses the worker) gets one more.
+
+const TRIES = 'posttrainllm-isolation-tries';
+const PATIENCE_MS = 4000; // longer than this, and a person would rather train on one core now
+let emit = () => {};
+let registration = null;
+let swapping = false;
+
+export function onOffline(callback) { emit = callback; }
+
+const workers = () => (isSecureContext ? navigator.serviceWorker : undefined);
+
+function tries(value) {
+  try {
+    if (value === undefined) return Number(sessionStorage.getItem(TRIES) ?? 0);
+    if (value === 0) sessionStorage.removeItem(TRIES); else sessionStorage.setItem(TRIES, String(value));
+    return value;
+  } catch { return Infinity; } // no session storage: nothing would stop a reload loop, so never start one
+}
+
+const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms, null));
+
+/** Resolves with {isolated, why, reload_helps} when the trainer may start; reloads instead where that isolates the page. */
+export async function isolate(used) {
+  if (crossOriginIsolated) {
+    tries(0);
+    return { isolated: true, why: '', reload_helps: false };
+  }
+  if (!workers()) {
+    const why = isSecureContext ? 'this browser (perhaps a private window) has no service workers' : 'the page is not served over https';
+    return { isolated: false, why, reload_helps: false };
+  }
+  if (tries() >= 1) return { isolated: false, why: 'this browser or a proxy removes the headers that threads need', reload_helps: false };
+  const active = register().then(activated, () => null);
+  const worker = await Promise.race([active, wait(PATIENCE_MS)]);
+  if (worker && !used()) {
+    if (tries(tries() + 1) < Infinity) {
+      location.reload();
+      await new Promise(() => {}); // the page is going away: start nothing
+    }
+  }
+  active.then((late) => { if (late) emit({ kind: 'page.reload_helps' }); });
+  return { isolated: false, why: 'the page has to be loaded once more before it may use several cores', reload_helps: Boolean(worker) };
+}
+
+/** The version is the digest of the list of files, so a new build is a new script address and needs no other stamp. */
+async function register() {
+  const existing = await workers().getRegistration();
+  if (existing?.active && !registration) {
+    registration = existing;
+    watch();
+    refresh().catch(() => {}); // in the background: offline it fails, and that is fine
+    return existing;
+  }
+  return refresh();
+}
+
+async function refresh() {
+  const response = await fetch('precache.json', { cache: 'no-store' });
+  if (!response.ok) throw new Error(`precache.json: ${response.status}`);
+  const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', await response.arrayBuffer()));
+  const version = Array.from(digest.slice(0, 8), (byte) => byte.toString(16).padStart(2, '0')).join('');
+  registration = await workers().register(`sw.js?v=${version}`, { updateViaCache: 'none' });
+  watch();
+  return registration;
+}
+
+function activated(reg) {
+  if (reg.active) return reg.active;
+  return new Promise((resolve) => {
+    const next = reg.installing ?? reg.waiting;
+    if (!next) { resolve(null); return; }
+    next.addEventListener('statechange', () => {
+      if (next.state === 'activated') resolve(next);
+      if (next.state === 'redundant') resolve(null); // the network broke: the next visit tries again
+    });
+  });
+}
+
+let watched = null;
+function watch() {
+  if (watched === registration) return;
+  watched = registration;
+  const notice = () => { if (registration.waiting && registration.active) emit({ kind: 'page.update' }); };
+  notice();
+  registration.addEventListener('updatefound', () => {
+    registration.installing?.addEventListener('statechange', notice);
+  });
+}
+
+/** Once the trainer is up: register (where headers made that unnecessary so far), fill the offline cache, listen for versions. */
+export async function keepFresh() {
+  if (!workers()) { emit({ kind: 'page.offline', complete: false, possible: false }); return; }
+  const hadController = Boolean(workers().controller);
+  workers().addEventListener('message', ({ data }) => {
+    if (data?.kind === 'filled') emit({ kind: 'page.offline', possible: true, complete: data.complete });
+    if (data?.kind === 'refused') emit({ kind: 'page.update_refused' });
+  });
+  let first = !hadController;
+  workers().addEventListener('controllerchange', () => {
+    if (swapping) location.reload();
+    else if (!first) emit({ kind: 'page.outdated' }); // another tab brought in a new version
+    first = false;
+  });
+  const fill = async () => {
+    try {
+      const reg = registration ?? await register();
+      (await activated(reg))?.postMessage({ kind: 'fill' });
+    } catch { emit({ kind: 'page.offline', possible: true, complete: false }); }
+  };
+  addEventListener('online', fill);
+  await fill();
+}
+
+/** Ask the waiting version to take over; it refuses while any tab trains. The page reloads once when it has. */
+export function applyUpdate() {
+  if (!registration?.waiting) { location.reload(); return; }
+  swapping = true;
+  registration.waiting.postMessage({ kind: 'take-over' });
+}

@@ -1,0 +1,182 @@
+"""The text to learn from: bundled, pasted, or a file (chosen or dropped anywhere on the page)."""
+
+import js
+from pyscript.js_modules import bridge
+
+import fmt
+import notices
+import state
+import tabs
+import wire
+from dom import chosen, el, make, on, sentences, show, text, value
+
+LARGEST_FILE_BYTES = 256_000_000  # more would not fit a tab twice over; the trainer has its own, finer limits
+
+_timer = None
+_latest = 0  # id of the newest request: an answer to an older one is out of date
+_pending_paste = False
+_file = None
+_dragging = 0
+
+
+def request():
+    """Tell the worker which text is chosen now. Returns False where there is none yet."""
+    global _latest, _pending_paste
+    source = chosen("corpus")
+    notices.clear("corpus")
+    _pending_paste = False
+    if source == "paste":
+        pasted = value("corpus-text")
+        if not pasted.strip():
+            _facts(None, "Paste a text to train on.")
+            return False
+        _latest = wire.send("corpus.text", {"name": "pasted text", "text": pasted}, "corpus", answered=_answered)
+    elif source == "file":
+        if _file is None:
+            _facts(None, "Choose a .txt or .md file.")
+            return False
+        _latest = wire.send("corpus.file", {"name": _file.name}, "corpus", file=_file, answered=_answered)
+        text("corpus-facts", "Reading " + str(_file.name) + "…")
+    else:
+        _latest = wire.send("corpus.bundled", {}, "corpus", answered=_answered)
+    return True
+
+
+def missing():
+    """Why training cannot start with the chosen text, or None. A paste still waiting for its pause is sent first."""
+    if _pending_paste:
+        bridge.cancel(_timer)
+        request()
+    source = chosen("corpus")
+    if source == "paste" and not value("corpus-text").strip():
+        return "There is no text yet: paste one, or go back to Shakespeare."
+    if source == "file" and _file is None:
+        return "There is no file yet: choose one, or go back to Shakespeare."
+    if el("corpus-error").classList.contains("shown"):
+        return "The text cannot be used as it is (see under Text): choose another."
+    return None
+
+
+def _answered(event):
+    if event["reply_to"] != _latest:
+        return
+    if event["kind"] == "corpus":
+        _facts(event)
+    else:
+        _facts(None, "No text to train on.")
+    state.changed()
+
+
+def _facts(event, instead=""):
+    state.corpus = event
+    if event is None:
+        text("corpus-facts", instead)
+        for name in ("corpus-notes", "corpus-warnings"):
+            sentences(name, [])
+        show("corpus-preview-box", False)
+        return
+    parts = [fmt.size(event.get("bytes")), fmt.count(event.get("characters")) + " characters",
+             fmt.plural(event.get("lines") or 0, "line"), fmt.count(event.get("distinct_bytes")) + " different bytes"]
+    text("corpus-facts", " · ".join(parts))
+    notes = list(event.get("notes") or [])
+    if event.get("validation_tokens"):
+        notes.append("The last " + fmt.count(event["validation_tokens"]) + " bytes are kept aside to measure how it does on unseen text.")
+    sentences("corpus-notes", notes)
+    sentences("corpus-warnings", event.get("warnings"))
+    preview = event.get("preview") or ""
+    text("corpus-preview", preview)
+    show("corpus-preview-box", bool(preview))
+
+
+def _source_changed(event=None):
+    source = chosen("corpus")
+    show("corpus-paste-box", source == "paste")
+    show("corpus-file-box", source == "file")
+    if not request():
+        state.changed()
+
+
+def _typed(event):
+    global _timer, _pending_paste
+    bridge.cancel(_timer)
+    _pending_paste = True
+    _timer = bridge.later(500, request)
+
+
+def use_file(file):
+    """Take a File as the text, or import it where it is a saved run."""
+    global _file
+    name = str(file.name)
+    if name.lower().endswith(".safetensors"):
+        import runs
+
+        tabs.go("runs")
+        runs.import_file(file)
+        return
+    if state.busy():
+        notices.error("train", "A run is going. Stop it before choosing another text.")
+        return
+    tabs.go("train")
+    el("corpus-upload").checked = True
+    if file.size > LARGEST_FILE_BYTES:
+        _file = None
+        _source_changed()
+        notices.error("corpus", "“{}” has {}; this page takes texts up to {}. Cut it into parts.".format(
+            name, fmt.size(file.size), fmt.size(LARGEST_FILE_BYTES)))
+        return
+    _file = file
+    _source_changed()
+
+
+def _picked(event):
+    files = el("corpus-file").files
+    if files.length:
+        use_file(files.item(0))
+
+
+def _drag(event):
+    global _dragging
+    if "Files" not in list(event.dataTransfer.types):
+        return
+    event.preventDefault()
+    if event.type == "dragenter":
+        _dragging += 1
+    elif event.type == "dragleave":
+        _dragging -= 1
+    show("drop", _dragging > 0)
+
+
+def _drop(event):
+    global _dragging
+    _dragging = 0
+    show("drop", False)
+    files = event.dataTransfer.files
+    if files.length:
+        event.preventDefault()
+        use_file(files.item(0))
+        if files.length > 1:
+            notices.announce("Only the first of the files is used.")
+
+
+def lock(locked):
+    el("setup").disabled = locked
+    show("setup-locked", locked)
+
+
+def start():
+    for name in ("corpus-bundled", "corpus-paste", "corpus-upload"):
+        on(name, "change", _source_changed)
+    on("corpus-text", "input", _typed)
+    on("corpus-file", "change", _picked)
+    for kind in ("dragenter", "dragover", "dragleave"):
+        js.window.addEventListener(kind, _drag)
+    js.window.addEventListener("drop", _drop)
+    wire.on("ready", lambda event: request())
+    _source_changed_quietly()
+
+
+def _source_changed_quietly():
+    """After a reload the browser may have restored another choice: show its box, ask nothing yet."""
+    source = chosen("corpus")
+    show("corpus-paste-box", source == "paste")
+    show("corpus-file-box", source == "file")

@@ -1,0 +1,254 @@
+"""The Runs view: what is saved in this browser, and what can be done with each run."""
+
+import js
+from pyscript.js_modules import bridge
+
+import fmt
+import notices
+import state
+import tabs
+import train
+import wire
+from dom import button, el, empty, make, on, show, text
+
+MORE_STEPS = 500  # what "train more" adds to a finished run
+LARGEST_IMPORT_BYTES = 2_000_000_000
+
+_runs = []
+_asking = None  # (run_id, "rename" | "delete") while a question is open in the list
+
+
+def _show(event):
+    global _runs
+    _runs = event.get("runs") or []
+    _draw()
+    _offer()
+
+
+def _draw():
+    focused = js.document.activeElement.id
+    empty("runs-list")
+    show("runs-empty", not _runs)
+    for run in _runs:
+        el("runs-list").appendChild(_item(run))
+    again = el(focused) if focused else None
+    if focused and str(focused).startswith("run-") and again:
+        again.focus()
+
+
+def _steps_left(run):
+    return (run.get("steps") or 0) - (run.get("step") or 0)
+
+
+def _item(run):
+    run_id = run["run_id"]
+    item = make("li", cls="run-item", id="run-" + run_id, data_run=run_id)
+    head = make("div", cls="run-line")
+    if _asking == (run_id, "rename"):
+        head.appendChild(_rename_form(run))
+    else:
+        head.appendChild(make("h2", run.get("name") or run_id))
+    if run.get("live"):
+        head.appendChild(make("span", "in use", "badge"))
+    if run.get("corrupt"):
+        head.appendChild(make("span", "damaged", "badge bad"))
+    item.appendChild(head)
+    item.appendChild(make("p", _facts(run), "facts"))
+    if run.get("corrupt"):
+        item.appendChild(make("p", "Its saved files cannot be read any more. Other runs are not affected.", "hint"))
+    item.appendChild(_question(run) if _asking == (run_id, "delete") else _actions(run))
+    return item
+
+
+def _facts(run):
+    parts = []
+    if run.get("preset"):
+        parts.append(str(run["preset"]))
+    if run.get("parameters"):
+        parts.append(fmt.count(run["parameters"]) + " parameters")
+    if run.get("step") is not None:
+        parts.append("step " + fmt.count(run["step"]) + (" of " + fmt.count(run["steps"]) if run.get("steps") else ""))
+    if fmt.finite(run.get("validation_loss_nats")):
+        parts.append("validation loss " + fmt.fixed(run["validation_loss_nats"], 3))
+    elif fmt.finite(run.get("loss_nats")):
+        parts.append("loss " + fmt.fixed(run["loss_nats"], 3))
+    if run.get("bytes"):
+        parts.append(fmt.size(run["bytes"]))
+    when = _when(run.get("updated"))
+    if when:
+        parts.append("saved " + when)
+    return " · ".join(parts)
+
+
+def _when(updated):
+    """Seconds (or milliseconds) since 1970, or an ISO text, in the reader's own format."""
+    if not updated:
+        return ""
+    if not isinstance(updated, str):
+        updated = updated * 1000 if updated < 1e11 else updated
+    return str(bridge.localTime(updated))
+
+
+def _actions(run):
+    run_id = run["run_id"]
+    row = make("div", cls="actions")
+
+    def add(label, what, handler, cls=None):
+        row.appendChild(button(label, lambda event: handler(run), cls, id="run-" + run_id + "-" + what,
+                               aria_label=label + ": " + str(run.get("name") or run_id)))
+
+    if not run.get("corrupt"):
+        add("Open", "open", _open)
+        if run.get("resumable", True):
+            left = _steps_left(run)
+            add("Continue" if left > 0 else "Train " + str(MORE_STEPS) + " more", "continue", _continue)
+        add("Rename", "rename", lambda run: _ask(run, "rename"), "quiet-button")
+        add("Duplicate", "duplicate", lambda run: _act("runs.duplicate", run), "quiet-button")
+        add("Export", "export", lambda run: _act("runs.export", run), "quiet-button")
+        add("History", "history", lambda run: _act("runs.history", run), "quiet-button")
+    add("Delete", "delete", lambda run: _ask(run, "delete"), "quiet-button danger")
+    return row
+
+
+def _act(kind, run, fields=None):
+    notices.clear("runs")
+    message = {"run_id": run["run_id"]}
+    message.update(fields or {})
+    wire.send(kind, message, "runs")
+
+
+def _open(run):
+    if state.busy():
+        return notices.error("runs", "A run is going. Stop it first; it is saved when it stops.")
+    notices.clear("runs")
+    text("runs-lead", "Opening " + str(run.get("name")) + "…")
+    return wire.send("runs.open", {"run_id": run["run_id"]}, "runs", answered=_open_answered)
+
+
+def _open_answered(event):
+    text("runs-lead", "Saved in this browser, on this computer. Export what you want to keep for good.")
+    if event["kind"] == "opened":
+        tabs.go("train", focus=True)
+
+
+def _continue(run):
+    left = _steps_left(run)
+    train.resume_run(run["run_id"], left if left > 0 else MORE_STEPS, run.get("name") or "Saved run")
+
+
+# ---- questions in place --------------------------------------------------------------------------------------------------------
+
+
+def _ask(run, what):
+    global _asking
+    _asking = (run["run_id"], what)
+    _draw()
+    el("run-" + run["run_id"] + ("-name" if what == "rename" else "-keep")).focus()
+
+
+def _asked(run, focus):
+    global _asking
+    _asking = None
+    _draw()
+    target = el("run-" + run["run_id"] + "-" + focus)
+    if target:
+        target.focus()
+
+
+def _rename_form(run):
+    run_id = run["run_id"]
+    form = make("span", cls="rename")
+    form.appendChild(make("label", "New name", "visually-hidden", **{"for": "run-" + run_id + "-name"}))
+    box = make("input", type="text", id="run-" + run_id + "-name", maxlength="80", value=run.get("name") or "")
+
+    def keep(event=None):
+        name = str(box.value).strip()
+        if not name:
+            notices.error("runs", "A run needs a name.")
+            return box.focus()
+        if name != run.get("name"):
+            _act("runs.rename", run, {"name": name})
+        return _asked(run, "rename")
+
+    def key(event):
+        if event.key == "Enter":
+            event.preventDefault()
+            keep()
+        elif event.key == "Escape":
+            _asked(run, "rename")
+
+    box.addEventListener("keydown", key)
+    form.appendChild(box)
+    form.appendChild(button("Save", keep, id="run-" + run_id + "-rename-save"))
+    form.appendChild(button("Cancel", lambda event: _asked(run, "rename"), "quiet-button"))
+    return form
+
+
+def _question(run):
+    run_id = run["run_id"]
+    row = make("div", cls="actions question", role="group", aria_label="Delete this run?")
+    row.appendChild(make("span", "Delete “" + str(run.get("name") or run_id) + "” for good?"))
+    row.appendChild(button("Keep it", lambda event: _asked(run, "delete"), id="run-" + run_id + "-keep"))
+
+    def delete(event):
+        global _asking
+        _asking = None
+        _act("runs.delete", run)
+        _draw()
+        el("runs-list").setAttribute("tabindex", "-1")
+        el("runs-list").focus()
+
+    row.appendChild(button("Delete", delete, "danger", id="run-" + run_id + "-delete-sure"))
+    return row
+
+
+# ---- import, and the way back in -----------------------------------------------------------------------------------------------
+
+
+def import_file(file):
+    notices.clear("runs")
+    if file.size > LARGEST_IMPORT_BYTES:
+        return notices.error("runs", "“" + str(file.name) + "” has " + fmt.size(file.size) + ": that is more than a tab can open.")
+    text("runs-lead", "Reading " + str(file.name) + "…")
+    return wire.send("runs.import", {"name": file.name}, "runs", file=file, answered=_imported)
+
+
+def _imported(event):
+    text("runs-lead", "Saved in this browser, on this computer. Export what you want to keep for good.")
+    if event["kind"] != "failed":
+        notices.announce("The run has been imported.")
+
+
+def _picked(event):
+    files = el("runs-import").files
+    if files.length:
+        import_file(files.item(0))
+    el("runs-import").value = ""  # so that choosing the same file again counts
+
+
+def _offer():
+    """On the Train view, before anything is done: go on where the last run stopped."""
+    unfinished = [run for run in _runs if not run.get("corrupt") and run.get("resumable", True) and _steps_left(run) > 0 and run.get("step")]
+    if state.phase != "idle" or state.model or not unfinished:
+        return show("resume-offer", False)
+    run = unfinished[0]
+    text("resume-offer-text", "“{}” stopped at step {} of {}.".format(run.get("name"), fmt.count(run["step"]), fmt.count(run["steps"])))
+    el("resume-offer").dataset.run = run["run_id"]
+    return show("resume-offer", True)
+
+
+def _take_offer(event):
+    wanted = el("resume-offer").dataset.run
+    for run in _runs:
+        if run["run_id"] == wanted:
+            return _continue(run)
+    return None
+
+
+def start():
+    wire.on("runs", _show)
+    wire.on("ready", _show)
+    on("runs-import", "change", _picked)
+    on("resume-offer-go", "click", _take_offer)
+    on("tab-runs", "click", lambda event: wire.send("runs.list", {}, "runs") if state.ready else None)
+    state.watch(_offer)

@@ -1,0 +1,176 @@
+"""How large a model: a preset or custom numbers, with what it costs before anything starts."""
+
+from pyscript.js_modules import bridge
+
+import fmt
+import notices
+import recipe
+import state
+import wire
+from dom import chosen, el, empty, make, number, on, sentences, show, text
+
+# Names only, so that the buttons are there at once; the numbers come from the worker's presets.
+EARLY_NAMES = ["tiny", "small", "medium", "large", "xl", "huge", "massive", "mega"]
+FIELDS = [("layers", "Layers", 4), ("channels", "Width (channels)", 128), ("heads", "Heads", 4), ("context", "Context, in bytes", 128)]
+MEMORY = [("weights_bytes", "Weights"), ("gradients_bytes", "Gradients"), ("moments_bytes", "AdamW’s two moments"),
+          ("activations_bytes", "Activations"), ("other_bytes", "Other"), ("total_bytes", "Together")]
+
+_timer = None
+_latest = 0
+_shown_names = None
+
+
+def choice():
+    """The size part of a request: {"preset": name} or {"config": {…}}. Raises ValueError with a sentence."""
+    name = chosen("preset") or "medium"
+    batch = recipe.batch()
+    if name == "custom":
+        config = {}
+        for key, label, _ in FIELDS:
+            found = number("size-" + key)
+            if found is None:
+                raise ValueError("“" + label + "” needs a number.")
+            config[key] = found
+        config["batch"] = batch or 16
+        return {"config": config}
+    preset = preset_numbers(name)
+    if batch is not None and preset and batch != preset["batch"]:
+        config = {}
+        for key, _, _ in FIELDS:
+            config[key] = preset[key]
+        config["batch"] = batch
+        return {"config": config, "preset": name}
+    return {"preset": name}
+
+
+def preset_numbers(name):
+    return ((state.ready or {}).get("presets") or {}).get(name)
+
+
+def label():
+    return chosen("preset") or "medium"
+
+
+def request(event=None):
+    """Ask what the present choice costs, a moment after the last change."""
+    global _timer
+    bridge.cancel(_timer)
+    _timer = bridge.later(150, _ask)
+
+
+def _ask():
+    global _latest
+    if not state.ready or state.busy():
+        return
+    notices.clear("plan")
+    try:
+        fields = choice()
+        fields["training"] = recipe.training()
+    except ValueError as problem:
+        _facts(None)
+        notices.error("plan", str(problem))
+        return
+    _latest = wire.send("plan", fields, "plan", answered=_answered)
+
+
+def _answered(event):
+    if event["reply_to"] != _latest:
+        return
+    _facts(event if event["kind"] == "planned" else None)
+
+
+def refusal():
+    """Why the present choice cannot be trained, or None."""
+    if el("plan-error").classList.contains("shown"):
+        return "The size cannot be used as it is (see under Size)."
+    if state.plan and not state.plan.get("fits", True):
+        return state.plan.get("reason") or "This model does not fit the memory of this tab."
+    return None
+
+
+def _facts(plan):
+    state.plan = plan
+    memory = (plan or {}).get("memory") or {}
+    show("plan-memory-box", bool(memory))
+    if plan is None:
+        text("plan-facts", fmt.DASH)
+        text("plan-estimate", "")
+        sentences("plan-warnings", [])
+        state.changed()
+        return
+    text("plan-facts", fmt.count(plan.get("parameters")) + " parameters · " + fmt.size(memory.get("total_bytes")) + " of memory")
+    estimate = ""
+    if fmt.finite(plan.get("seconds_estimate")):
+        steps = recipe.steps()
+        estimate = "About " + fmt.duration(plan["seconds_estimate"]) + (" for " + fmt.plural(steps, "step") if steps else "")
+        if fmt.finite(plan.get("passes_over_corpus")):
+            estimate += "; it sees the text " + fmt.significant(plan["passes_over_corpus"], 2) + " times"
+        estimate += "."
+    text("plan-estimate", estimate)
+    warnings = list(plan.get("warnings") or [])
+    if not plan.get("fits", True) and plan.get("reason"):
+        warnings.insert(0, plan["reason"])
+    sentences("plan-warnings", warnings)
+    empty("plan-memory")
+    for key, name in MEMORY:
+        if memory.get(key) is not None:
+            row = make("div")
+            row.appendChild(make("dt", name))
+            row.appendChild(make("dd", fmt.size(memory[key])))
+            el("plan-memory").appendChild(row)
+    state.changed()
+
+
+def _changed(event=None):
+    name = chosen("preset")
+    show("custom-box", name == "custom")
+    preset = preset_numbers(name)
+    if preset:
+        for key, _, _ in FIELDS:
+            el("size-" + key).value = str(preset[key])
+        recipe.set_batch(preset["batch"])
+        text("plan-facts", fmt.count(preset.get("parameters")) + " parameters")
+    request()
+
+
+def _draw(names):
+    """The row of presets. Redrawn only when the worker knows other names, so nobody's focus is lost."""
+    global _shown_names
+    if names == _shown_names:
+        return
+    _shown_names = names
+    picked = chosen("preset") or "medium"
+    if picked not in names and picked != "custom":
+        picked = "medium" if "medium" in names else names[0]
+    empty("presets")
+    for name in names + ["custom"]:
+        choice_label = make("label")
+        radio = make("input", type="radio", name="preset", id="preset-" + name, value=name)
+        radio.checked = name == picked
+        radio.addEventListener("change", _changed)
+        choice_label.appendChild(radio)
+        choice_label.appendChild(make("span", name))
+        el("presets").appendChild(choice_label)
+
+
+def _ready(event):
+    presets = event.get("presets") or {}
+    names = [name for name in EARLY_NAMES if name in presets] + sorted(name for name in presets if name not in EARLY_NAMES)
+    if names:
+        _draw(names)
+    _changed()
+
+
+def start():
+    _draw(EARLY_NAMES)
+    for key, name, default in FIELDS:
+        field = make("div", cls="field")
+        field.appendChild(make("label", name, **{"for": "size-" + key}))
+        box = make("input", type="number", id="size-" + key, min="1", step="1", inputmode="numeric", value=default)
+        box.addEventListener("input", request)
+        field.appendChild(box)
+        el("custom-box").appendChild(field)
+    on("setting-steps", "input", request)
+    on("settings-fields", "input", request)
+    wire.on("ready", _ready)
+    wire.on("corpus", request)

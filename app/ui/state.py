@@ -1,0 +1,25 @@
+"""What several views need to know. Plain module variables: there is one page."""
+
+ready = None  # the worker's `ready` event
+corpus = None  # the last `corpus` event
+plan = None  # the last `planned` event, of the present choice
+run = None  # the last `started` or `opened` event
+step = None  # the last `step` event of that run
+model = None  # {run_id, name, step}: what Write would use
+phase = "idle"  # idle queued starting running pausing paused stopping ended
+boot_message = "Loading the trainer"
+
+_watchers = []
+
+
+def watch(handler):
+    _watchers.append(handler)
+
+
+def changed():
+    for handler in _watchers:
+        handler()
+
+
+def busy():
+    return phase in ("starting", "running", "pausing", "paused", "stopping")

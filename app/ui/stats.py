@@ -1,0 +1,103 @@
+"""The numbers beside the chart, the progress bar and the live sample."""
+
+from pyscript.js_modules import bridge
+
+import fmt
+import state
+from dom import el, empty, make, show, text
+
+NAMES = ["loss", "validation", "perplexity", "bits", "speed", "norm", "lr", "step", "elapsed", "eta"]
+MOST_SAMPLES = 20
+
+_best = None
+_samples = 0
+_last_sample = None
+
+
+def reset():
+    global _best, _samples, _last_sample
+    for name in NAMES:
+        text("stat-" + name, fmt.DASH)
+    _best = None
+    _samples = 0
+    _last_sample = None
+    empty("sample-history")
+    show("sample-history-box", False)
+    text("sample-step", "")
+    text("sample-prompt", "")
+    text("sample-text", "A sample appears here while it trains.")
+    el("sample-text").className = "quiet"
+    progress(0, 1)
+
+
+def progress(step, steps):
+    bar = el("train-progress")
+    bar.max = max(steps or 1, 1)
+    bar.value = step
+
+
+def step(event):
+    text("stat-loss", fmt.fixed(event.get("loss_nats"), 3))
+    text("stat-perplexity", fmt.significant(event.get("perplexity")))
+    text("stat-bits", fmt.fixed(event.get("bits_per_byte"), 3))
+    text("stat-norm", fmt.significant(event.get("gradient_norm")))
+    text("stat-lr", fmt.significant(event.get("learning_rate")))
+    text("stat-speed", fmt.count(event.get("tokens_per_second")))
+    text("stat-step", fmt.count(event.get("step")) + " of " + fmt.count(event.get("steps")))
+    text("stat-elapsed", fmt.duration(event.get("elapsed_seconds")))
+    text("stat-eta", fmt.duration(event.get("eta_seconds")))
+    progress(event.get("step") or 0, event.get("steps"))
+
+
+def evaluation(event):
+    global _best
+    loss = event.get("validation_loss_nats")
+    if not fmt.finite(loss):
+        return
+    _best = loss if _best is None or loss < _best else _best
+    shown = fmt.fixed(loss, 3)
+    if loss > _best:
+        shown += " (best " + fmt.fixed(_best, 3) + ")"
+    text("stat-validation", shown)
+    bridge.chart.validation(event.get("step"), loss)
+
+
+def validation(loss):
+    """From a saved run."""
+    if fmt.finite(loss):
+        text("stat-validation", fmt.fixed(loss, 3))
+
+
+def sample(event):
+    """Show the newest sample; the one before moves to the list, so its progress can be read."""
+    global _samples, _last_sample
+    if _last_sample is not None:
+        item = make("li")
+        item.appendChild(make("span", "Step " + fmt.count(_last_sample.get("step")), "hint"))
+        body = make("p")
+        body.appendChild(make("span", _last_sample.get("prompt") or "", "prompt"))
+        body.appendChild(make("span", _last_sample.get("text") or ""))
+        item.appendChild(body)
+        history = el("sample-history")
+        history.insertBefore(item, history.firstChild)
+        _samples += 1
+        if _samples > MOST_SAMPLES:  # keep the first one: the contrast with it is the point
+            history.children.item(MOST_SAMPLES - 1).remove()
+            _samples -= 1
+        show("sample-history-box", True)
+    _last_sample = event
+    text("sample-step", "at step " + fmt.count(event.get("step")))
+    text("sample-prompt", event.get("prompt") or "")
+    text("sample-text", event.get("text") or "")
+    el("sample-text").className = ""
+
+
+def describe(step_event, validation_loss=None):
+    """One sentence about the chart, for screen readers; set when a run pauses or ends, not at each step."""
+    if not step_event:
+        return
+    sentence = "Training loss {} after {}".format(fmt.fixed(step_event.get("loss_nats"), 2), fmt.plural(step_event.get("step"), "step"))
+    if fmt.finite(validation_loss):
+        sentence += ", validation loss " + fmt.fixed(validation_loss, 2)
+    vocabulary = (state.corpus or {}).get("vocabulary") or 256
+    bridge.chart.describe(sentence + "; pure guessing among " + str(vocabulary) + " bytes gives 5.55." if vocabulary == 256 else sentence + ".")

@@ -1,0 +1,51 @@
+"""The views as tabs: click, arrow keys, Home and End, and the address (#write), so that Back and reload keep the view."""
+
+import js
+
+from dom import el, on, show
+
+NAMES = ["train", "write", "runs"]
+current = "train"
+
+
+def select(name, focus=False):
+    global current
+    if name not in NAMES:
+        name = "train"
+    current = name
+    for other in NAMES:
+        tab = el("tab-" + other)
+        mine = other == name
+        tab.setAttribute("aria-selected", "true" if mine else "false")
+        tab.setAttribute("tabindex", "0" if mine else "-1")
+        show("view-" + other, mine)
+        if mine and focus:
+            tab.focus()
+    js.document.body.dataset.view = name
+
+
+def go(name, focus=False):
+    if current != name:
+        js.history.pushState(None, "", "#" + name)
+    select(name, focus)
+
+
+def from_address(event=None):
+    select(str(js.location.hash)[1:] or "train")
+
+
+def _key(event):
+    at = NAMES.index(current)
+    steps = {"ArrowRight": at + 1, "ArrowLeft": at - 1, "Home": 0, "End": len(NAMES) - 1}
+    if event.key in steps:
+        event.preventDefault()
+        go(NAMES[steps[event.key] % len(NAMES)], focus=True)
+
+
+def start():
+    for name in NAMES:
+        on("tab-" + name, "click", lambda event, name=name: go(name))
+        on("tab-" + name, "keydown", _key)
+    js.window.addEventListener("popstate", from_address)
+    js.window.addEventListener("hashchange", from_address)
+    from_address()

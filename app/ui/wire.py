@@ -1,0 +1,62 @@
+"""Requests to the worker, events from it. A request remembers where on the page its failure belongs and who wants its answer."""
+
+import json
+
+from pyscript.js_modules import bridge
+
+import notices
+
+_last = 0
+_open = {}  # request id -> (place, answered)
+_handlers = {}  # event kind -> handlers
+
+
+def on(kind, handler):
+    _handlers.setdefault(kind, []).append(handler)
+
+
+def send(kind, fields=None, place="page", file=None, answered=None):
+    """Send a request and return its id. `answered(event)` gets the first event that replies to it, a failure too."""
+    global _last
+    _last += 1
+    message = {"kind": kind, "id": _last}
+    message.update(fields or {})
+    _open[_last] = (place, answered)
+    while len(_open) > 200:  # requests are kept for later failures (a save that fails mid-run), but not for ever
+        del _open[min(_open)]
+    if file is None:
+        bridge.send(json.dumps(message))
+    else:
+        bridge.sendFile(json.dumps(message), file)
+    return _last
+
+
+def forget():
+    _open.clear()
+
+
+def receive(kind, text):
+    try:
+        deliver(kind, json.loads(text))
+    except Exception as problem:  # a fault in one handler must not end the page
+        import sys
+
+        sys.print_exception(problem)
+        notices.error("page", "The page tripped over a message it did not expect (" + kind + "). The run itself goes on.")
+
+
+def deliver(kind, event):
+    reply_to = event.get("reply_to")
+    place, answered = _open.get(reply_to, (None, None))
+    if answered:
+        _open[reply_to] = (place, None)
+    if kind == "failed":
+        notices.error(place or "page", event.get("message") or "Something failed.")
+    for handler in _handlers.get(kind, ()):
+        handler(event)
+    if answered:
+        answered(event)
+
+
+def start():
+    bridge.listen(receive)

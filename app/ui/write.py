@@ -1,0 +1,159 @@
+"""The Write view: a prompt goes in, text streams out, also while the model trains."""
+
+import js
+from pyscript.js_modules import bridge
+
+import fmt
+import notices
+import state
+import wire
+from dom import el, number, on, show, text, value
+
+SLIDERS = [("temperature", 2), ("top-k", 0), ("top-p", 2)]
+
+_writing = False
+_received = False
+
+
+def _slider(name, places):
+    def moved(event=None):
+        text("write-" + name + "-value", fmt.fixed(float(value("write-" + name)), places))
+
+    return moved
+
+
+def _unescape(typed):
+    """\\n, \\t and \\\\ as a person types them in a one-line field."""
+    out = ""
+    at = 0
+    while at < len(typed):
+        pair = typed[at:at + 2]
+        if pair in ("\\n", "\\t", "\\\\"):
+            out += {"n": "\n", "t": "\t", "\\": "\\"}[pair[1]]
+            at += 2
+        else:
+            out += typed[at]
+            at += 1
+    return out
+
+
+def _start(event=None):
+    global _writing, _received
+    if _writing:
+        return
+    notices.clear("write")
+    if not state.model:
+        return notices.error("write", "There is no model yet. Press Train, or open a saved run under Runs.")
+    tokens = number("write-tokens")
+    if tokens is None or tokens < 1 or tokens != int(tokens):
+        return notices.error("write", "The length needs a whole number above 0.")
+    seed = number("write-seed")
+    if seed is None:
+        seed = int(js.Math.random() * 2147483647)
+    elif seed < 0 or seed != int(seed):
+        return notices.error("write", "The seed needs a whole number, 0 or more.")
+    stop = _unescape(value("write-stop-text"))
+    prompt = value("write-prompt")
+    _writing = True
+    _received = False
+    text("write-echo", prompt)
+    text("write-text", "")
+    el("write-text").className = ""
+    text("write-stats", "Writing…")
+    _buttons()
+    return wire.send("write.start", {
+        "prompt": prompt, "tokens": tokens, "temperature": float(value("write-temperature")), "top_k": int(float(value("write-top-k"))),
+        "top_p": float(value("write-top-p")), "seed": seed, "stop": [stop] if stop else [],
+    }, "write", answered=_answered)
+
+
+def _answered(event):
+    if event["kind"] == "failed":
+        _done("")
+
+
+def _token(event):
+    global _received
+    if not _writing:
+        return
+    _received = True
+    el("write-text").append(event.get("text") or "")
+    output = el("write-output")
+    if output.scrollHeight - output.scrollTop - output.clientHeight < 60:  # follow, unless the reader has scrolled back
+        output.scrollTop = output.scrollHeight
+    speed = event.get("tokens_per_second")
+    text("write-stats", fmt.count(event.get("tokens")) + " bytes" + (", " + fmt.count(speed) + " a second" if fmt.finite(speed) else ""))
+
+
+def _wrote(event):
+    why = {"stop": "met the stop text", "stopped": "stopped by you"}.get(event.get("reason"), "")
+    parts = [fmt.plural(event.get("tokens") or 0, "byte"), fmt.count(event.get("tokens_per_second")) + " a second"]
+    first = event.get("first_token_seconds")
+    if fmt.finite(first):
+        parts.append("first after " + fmt.count(round(first * 1000)) + " ms")
+    if why:
+        parts.append(why)
+    _done(" · ".join(parts))
+
+
+def _done(line):
+    global _writing
+    had_focus = js.document.activeElement.id == "write-stop"
+    _writing = False
+    text("write-stats", line)
+    _buttons()
+    if had_focus:
+        el("write-start").focus()
+
+
+def _stop(event):
+    wire.send("write.stop", {}, "write")
+    text("write-stats", "Stopping…")
+
+
+def _copy(event):
+    whole = str(el("write-echo").textContent) + str(el("write-text").textContent)
+    bridge.copy(whole, lambda worked: text("write-stats", "Copied." if worked else "Copying is blocked here: select the text and copy it."))
+
+
+def _buttons():
+    show("write-start", not _writing)
+    show("write-stop", _writing)
+    el("write-copy").disabled = not _received
+
+
+def _model_line():
+    model = state.model
+    if not model:
+        text("write-model", "Train a model, or open a saved run, and it can write here.")
+        return
+    line = "Writing with " + str(model.get("name") or "the model") + ", at step " + fmt.count(model.get("step"))
+    if state.phase in ("running", "starting"):
+        line += ", while it trains"
+    text("write-model", line + ".")
+
+
+def worker_lost():
+    if _writing:
+        _done("")
+
+
+def _prompt_key(event):
+    if event.key == "Enter" and (event.ctrlKey or event.metaKey):
+        event.preventDefault()
+        _start()
+
+
+def start():
+    for name, places in SLIDERS:
+        moved = _slider(name, places)
+        on("write-" + name, "input", moved)
+        moved()
+    on("write-start", "click", _start)
+    on("write-stop", "click", _stop)
+    on("write-copy", "click", _copy)
+    on("write-prompt", "keydown", _prompt_key)
+    wire.on("token", _token)
+    wire.on("wrote", _wrote)
+    wire.on("step", lambda event: _model_line() if js.document.body.dataset.view == "write" else None)
+    state.watch(_model_line)

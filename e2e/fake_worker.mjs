@@ -1,0 +1,195 @@
+// Stands in for app/worker.mjs in tests of the page alone: it speaks the protocol at once, with made-up numbers, and can be told to
+// fail in ways that are hard to reach with the real one. A test prepends `globalThis.scenario = {…};` (see e2e/conftest.py).
+const scenario = { boot_ms: 60, step_ms: 4, steps: 200, fail: {}, corrupt: false, runs: [], isolated_threads: 2, ...globalThis.scenario };
+const presets = {
+  tiny: { layers: 2, channels: 48, heads: 3, context: 32, batch: 16, parameters: 70464 },
+  small: { layers: 3, channels: 96, heads: 3, context: 64, batch: 16, parameters: 366432 },
+  medium: { layers: 4, channels: 128, heads: 4, context: 128, batch: 16, parameters: 842496 },
+  large: { layers: 6, channels: 192, heads: 6, context: 128, batch: 12, parameters: 2743296 },
+  mega: { layers: 14, channels: 384, heads: 12, context: 512, batch: 2, parameters: 25138176 },
+};
+const training = { steps: scenario.steps, learning_rate: 0.0003, minimum_learning_rate_fraction: 0.1, warmup_steps: 100, decay_steps: scenario.steps,
+  beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, clip: 1, seed: 42, validation_fraction: 0.1, evaluate_every_steps: 20, evaluation_batches: 8 };
+const SAMPLE = 'ROMEO:\nWhat light is this, that through the window breaks?\nI pray thee, stay: the morning is not come,\nAnd all the stars do whisper of thy name.\n';
+
+let flag = null;
+let runs = scenario.runs;
+let run = null; // {run_id, name, step, steps, …} while one is live
+let running = false;
+let paused = false;
+let stopping = false;
+let writing = null;
+let clock = 0;
+const seen = []; // every request, for tests: ask with {kind: 'test.seen'}
+
+const post = (event, transfer = []) => postMessage(event, transfer);
+const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+const failed = (request, message, extra = {}) => post({ kind: 'failed', code: 'test', message, reply_to: request.id, ...extra });
+const lossAt = (step) => 1.45 + 4.1 * Math.exp(-step / 45) + Math.sin(step * 12.9898) * 0.06;
+const listed = () => post({ kind: 'runs', runs: runs.map((each) => ({ ...each, live: each.run_id === run?.run_id })) });
+
+async function boot() {
+  for (const [i, message] of ['Loading Python', 'Loading numpy', 'Preparing the engine', 'Checking the engine'].entries()) {
+    post({ kind: 'boot', stage: `s${i}`, fraction: (i + 1) / 5, message });
+    await wait(scenario.boot_ms / 4);
+  }
+  if (scenario.fail.boot) { post({ kind: 'failed', code: 'boot', message: scenario.fail.boot, fatal: true }); return; }
+  const threads = flag ? scenario.isolated_threads : 1;
+  post({ kind: 'ready', version: '0.0.0-fake', threads, isolated: Boolean(flag), presets, training, runs,
+    engines: [{ name: 'cpu', description: 'CPU', chosen: true, why: 'It passed its self-test.' }, { name: 'webgpu', description: 'Graphics card', chosen: false, why: 'not built yet' }],
+    storage: { persistent: false, bytes: 12_400_000 } });
+}
+
+function corpus(request, name, text) {
+  if (scenario.fail.corpus) { failed(request, scenario.fail.corpus); return; }
+  const characters = [...text].length;
+  const bytes = new TextEncoder().encode(text).length;
+  const warnings = bytes < 20000 ? ['This text is small for a model of this size: it will soon know it by heart.'] : [];
+  post({ kind: 'corpus', reply_to: request.id, name, bytes, characters, lines: text.split('\n').length, sha256: '00', train_tokens: Math.floor(bytes * 0.9),
+    validation_tokens: Math.ceil(bytes * 0.1), distinct_bytes: new Set(text).size, preview: text.slice(0, 300), warnings, notes: [] });
+}
+
+async function train() {
+  running = true;
+  const began = clock || performance.now();
+  clock = began;
+  let rows = [];
+  let last = 0;
+  while (run.step < run.steps && !stopping) {
+    await wait(scenario.step_ms);
+    const asked = flag ? Atomics.load(flag, 0) : 0;
+    if (asked === 2) break;
+    if (asked === 1 || paused) {
+      post({ kind: 'paused', step: run.step });
+      while ((flag ? Atomics.load(flag, 0) === 1 : paused) && !stopping) await wait(10);
+      post({ kind: 'resumed', step: run.step });
+      continue;
+    }
+    run.step += 1;
+    const loss = lossAt(run.step);
+    rows.push([run.step, loss, 1.2, 0.0003]);
+    if (scenario.fail.nonfinite_at === run.step) {
+      running = false;
+      post({ kind: 'stopped', step: run.step, reason: 'nonfinite', run_id: run.run_id, validation_loss_nats: null,
+        message: 'The loss became infinite at this step, so the run was ended. A lower learning rate usually helps.' });
+      return;
+    }
+    if (scenario.fail.save_at === run.step) post({ kind: 'failed', code: 'quota', message: 'There is no room left to save this run. Delete a run you no longer need; training goes on.', reply_to: run.request });
+    const elapsed = (performance.now() - began) / 1000;
+    if (performance.now() - last > 125 || run.step === run.steps) {
+      last = performance.now();
+      const per = elapsed / run.step;
+      post({ kind: 'step', step: run.step, steps: run.steps, loss_nats: loss, perplexity: Math.exp(loss), bits_per_byte: loss / Math.LN2, gradient_norm: 1.2,
+        learning_rate: 0.0003, tokens_per_second: 2048 / per, ms_per_step: per * 1000, elapsed_seconds: elapsed, eta_seconds: per * (run.steps - run.step), rows });
+      rows = [];
+    }
+    if (run.step % 20 === 0) {
+      post({ kind: 'eval', step: run.step, validation_loss_nats: loss + 0.08, best: true });
+      post({ kind: 'sample', step: run.step, prompt: '\n', text: `[${run.step}] ${SAMPLE}${scenario.sample ?? ''}` });
+    }
+  }
+  running = false;
+  const reason = run.step >= run.steps ? 'finished' : 'stopped';
+  const saved = { run_id: run.run_id, name: run.name, step: run.step, steps: run.steps, preset: 'medium', parameters: 842496, loss_nats: lossAt(run.step),
+    validation_loss_nats: lossAt(run.step) + 0.08, updated: Date.now() / 1000, bytes: 10_100_000, resumable: true, corrupt: false };
+  runs = [saved, ...runs.filter((each) => each.run_id !== run.run_id)];
+  post({ kind: 'saved', run_id: run.run_id, step: run.step, bytes: 10_100_000, seconds: 0.1, at: Date.now() / 1000 });
+  post({ kind: 'stopped', step: run.step, reason, message: '', run_id: run.run_id, validation_loss_nats: lossAt(run.step) + 0.08 });
+  listed();
+}
+
+function begin(request, fields) {
+  run = { request: request.id, ...fields };
+  paused = stopping = false;
+  clock = 0;
+  post({ kind: 'started', reply_to: request.id, run_id: run.run_id, name: run.name, config: presets.medium, training, step: run.step, steps: run.steps, engine: 'cpu' });
+  train();
+}
+
+const find = (request) => runs.find((each) => each.run_id === request.run_id);
+
+const handlers = {
+  init(request) { flag = request.stop_flag; boot(); },
+  'test.seen'() { post({ kind: 'log', message: JSON.stringify(seen) }); },
+  'corpus.bundled': (request) => corpus(request, 'Shakespeare', 'First Citizen:\nBefore we proceed any further, hear me speak.\n\n'.repeat(18000)),
+  'corpus.text': (request) => corpus(request, request.name, request.text),
+  'corpus.file': (request) => corpus(request, request.name, new TextDecoder().decode(request.buffer)),
+  plan(request) {
+    const config = request.config ?? presets[request.preset];
+    if (config.channels % config.heads) { failed(request, `${config.heads} heads do not divide a width of ${config.channels}: use a width that is a multiple of the heads.`); return; }
+    const parameters = config.parameters ?? 256 * config.channels + config.context * config.channels + config.layers * (12 * config.channels ** 2 + 13 * config.channels) + 2 * config.channels;
+    const total = parameters * 16 + 4e7;
+    const steps = request.training?.steps ?? training.steps;
+    const fits = total < 4e9;
+    post({ kind: 'planned', reply_to: request.id, parameters, fits, reason: fits ? undefined : 'This model needs more memory than the 4.0 GB a tab can have. A smaller width or batch would fit.',
+      memory: { weights_bytes: parameters * 4, gradients_bytes: parameters * 4, moments_bytes: parameters * 8, activations_bytes: 3e7, other_bytes: 1e7, total_bytes: total },
+      ms_per_step_estimate: 95, seconds_estimate: steps * 0.095, tokens_per_step: 2048, passes_over_corpus: (steps * 2048) / 1e6, warnings: [] });
+  },
+  'train.start'(request) {
+    if (scenario.fail.start) { failed(request, scenario.fail.start); return; }
+    if (scenario.fail.crash) throw new Error('out of bounds');
+    begin(request, { run_id: `r${runs.length + 1}`, name: 'shakespeare-medium', step: 0, steps: request.training?.steps ?? training.steps });
+  },
+  'train.pause'() { paused = true; },
+  'train.resume'() { paused = false; },
+  'train.stop'() { stopping = true; },
+  'train.extend'(request) {
+    run.steps += request.steps;
+    if (!running) begin(request, run);
+  },
+  async 'write.start'(request) {
+    if (scenario.fail.write) { failed(request, scenario.fail.write); return; }
+    writing = request;
+    const began = performance.now();
+    const text = ` héllo ${SAMPLE}`.repeat(60).slice(0, request.tokens);
+    let sent = 0;
+    for (; sent < text.length && writing; sent += 2) {
+      await wait(3);
+      post({ kind: 'token', text: text.slice(sent, sent + 2), tokens: sent + 2, tokens_per_second: 640 });
+    }
+    post({ kind: 'wrote', reply_to: request.id, tokens: sent, tokens_per_second: (sent * 1000) / (performance.now() - began), first_token_seconds: 0.012, reason: writing ? 'length' : 'stopped' });
+    writing = null;
+  },
+  'write.stop'() { writing = null; },
+  'runs.list': listed,
+  'runs.open'(request) { open(request); },
+  open,
+  'runs.continue'(request) {
+    const saved = find(request);
+    open(request);
+    begin(request, { ...saved, steps: saved.step + request.steps });
+  },
+  'runs.rename'(request) { find(request).name = request.name; listed(); },
+  'runs.duplicate'(request) { runs = [...runs, { ...find(request), run_id: `copy${runs.length}`, name: `${find(request).name} copy` }]; listed(); },
+  'runs.delete'(request) { runs = runs.filter((each) => each.run_id !== request.run_id); listed(); },
+  'runs.export'(request) {
+    const { buffer } = new Uint8Array([8, 0, 0, 0, 0, 0, 0, 0]);
+    post({ kind: 'exported', reply_to: request.id, name: `${find(request).name}.safetensors`, bytes: 8, buffer }, [buffer]);
+  },
+  'runs.history'(request) {
+    const { buffer } = new TextEncoder().encode('step loss\n1 5.5\n');
+    post({ kind: 'exported', reply_to: request.id, name: `${find(request).name}.txt`, bytes: 16, buffer }, [buffer]);
+  },
+  'runs.import'(request) {
+    if (scenario.fail.import) { failed(request, scenario.fail.import); return; }
+    const imported = { run_id: `i${runs.length}`, name: request.name.replace('.safetensors', ''), step: 120, steps: 120, preset: 'small', parameters: 366432, loss_nats: 2,
+      updated: Date.now() / 1000, bytes: request.buffer.byteLength, resumable: true, corrupt: false };
+    runs = [imported, ...runs];
+    listed();
+    open({ ...request, run_id: imported.run_id });
+  },
+  settings() {},
+};
+
+function open(request) {
+  const saved = find(request);
+  const history = Array.from({ length: saved.step }, (_, i) => [i + 1, lossAt(i + 1), 1.2, 0.0003]);
+  run = { ...saved };
+  post({ kind: 'opened', reply_to: request.id, run_id: saved.run_id, name: saved.name, config: presets.medium, training: { ...training, steps: saved.steps }, step: saved.step,
+    history, evals: history.filter(([step]) => step % 20 === 0).map(([step, loss]) => [step, loss + 0.08]), corpus: { name: 'Shakespeare', sha256: '00', available: true } });
+}
+
+onmessage = ({ data }) => {
+  seen.push({ ...data, buffer: undefined, text: data.text?.slice(0, 100), stop_flag: undefined });
+  handlers[data.kind]?.(data);
+};
