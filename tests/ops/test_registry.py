@@ -1,0 +1,153 @@
+"""One kernel, one form: Python's records, C++'s parameter lists and the engine's registry say the same, in the same order."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from posttrainllm.dims import resolve
+from posttrainllm.ops import KERNELS, OPS, kernel
+
+ROOT = Path(__file__).resolve().parents[2]
+EXT, SHADERS = ROOT / "ext", ROOT / "shaders"
+NAMES = [made_of.name for made_of in KERNELS]
+needs_the_clone = pytest.mark.native_only(reason="reads the C++ of the clone, which is not in the page")
+
+
+def stem(made_of) -> str:
+    """The file an op lives in."""
+    return made_of.run.__module__.rpartition(".")[2]
+
+
+STEMS = sorted({stem(made_of) for made_of in KERNELS})
+
+
+def cpp_signatures(text: str) -> dict[str, list[tuple[str, str]]]:
+    """(type, name) of each parameter after Run&, for every function that PTL_KERNEL registers (the form in engine.h)."""
+    text = re.sub(r"//[^\n]*", "", text)
+    found = {}
+    for name in re.findall(r"PTL_KERNEL\((\w+)\)", text):
+        (parameters,) = re.findall(rf"\bvoid {name}\(Run& run,([^)]*)\)\s*{{", text)
+        found[name] = [tuple(p.strip().rsplit(None, 1)) for p in parameters.split(",")]
+    return found
+
+
+def expected_signature(made_of) -> list[tuple[str, str]]:
+    """What the C++ of a record must look like."""
+    pointers = {"f32": "float*", "i32": "int32_t*"}
+    values = {"f32": "float", "int": "int32_t"}
+    letters = [("int64_t", letter) for letter in made_of.letters]
+    params = [(values[kind], name) for name, kind in made_of.params]
+    return letters + params + [(("const " if a.role == "in" else "") + pointers[a.dtype], a.name) for a in made_of.args]
+
+
+@needs_the_clone
+def test_every_stem_has_its_files():
+    assert sorted(path.stem for path in (EXT / "kernels").glob("*.cpp")) == STEMS
+    tests = {path.stem for path in (ROOT / "tests" / "ops").glob("test_*.py")}
+    assert {f"test_{name}" for name in STEMS} <= tests
+
+
+@needs_the_clone
+@pytest.mark.parametrize("name", STEMS)
+def test_cpp_has_the_kernels_letters_params_and_arguments_in_order(name):
+    found = cpp_signatures((EXT / "kernels" / f"{name}.cpp").read_text("utf-8"))
+    of_stem = [made_of for made_of in KERNELS if stem(made_of) == name]
+    assert list(found) == [made_of.name for made_of in of_stem], "forward beside backward, in the registry's order"
+    for made_of in of_stem:
+        assert found[made_of.name] == expected_signature(made_of)
+
+
+def wgsl_bindings(text: str) -> dict[str, list[tuple[int, str, str, str]]]:
+    """(binding, access, name, element type) of the storage bindings declared before each entry point that has any."""
+    found, waiting = {}, []
+    storage = r"@binding\((\d+)\) var<storage, (\w+)> (\w+): array<(?:atomic<)?(\w+)"
+    for match in re.finditer(rf"{storage}|@compute[^{{]*?\bfn (\w+)\(", re.sub(r"//[^\n]*", "", text)):
+        if match[5]:
+            if waiting:
+                found[match[5]] = waiting
+            waiting = []
+        else:
+            waiting.append((int(match[1]), match[2], match[3], match[4]))
+    return found
+
+
+@needs_the_clone
+@pytest.mark.skipif(not SHADERS.exists(), reason="there are no shaders yet")
+def test_wgsl_binds_the_kernels_arguments_in_order():
+    """A file with entry points is an op's; others hold what several share. A binding is `read` exactly where a role is `in`."""
+    for path in sorted(SHADERS.glob("*.wgsl")):
+        found = wgsl_bindings(path.read_text("utf-8"))
+        assert path.stem in STEMS or not found, f"{path.name} has entry points but no op of that stem"
+        for name, bindings in found.items():
+            made_of = kernel(name)
+            assert stem(made_of) == path.stem
+            assert [(index, access, each) for index, access, each, _ in bindings] == [
+                (index, "read" if a.role == "in" else "read_write", a.name) for index, a in enumerate(made_of.args)
+            ], f"{path.name}: {name}"
+            assert [element == "i32" for *_, element in bindings] == [a.dtype == "i32" for a in made_of.args], f"{path.name}: {name}"
+
+
+@needs_the_clone
+def test_the_engines_registry_is_pythons():
+    """Order, letters, parameter kinds, operand names, what is written, and extents: `dqkv>BT3HD`."""
+    text = re.sub(r"//[^\n]*", "", (EXT / "kernel_list.h").read_text("utf-8"))
+    rows = re.findall(r'K\((\w+), "(\w+)", "(\w*)", "([^"]+)"\)', text)
+    assert [row[0] for row in rows] == NAMES
+    primes = dict(zip("BTHDRCIOVPNG", (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)))
+    for name, letters, params, operands in rows:
+        made_of = kernel(name)
+        assert letters == "".join(made_of.letters)
+        assert len(params) == len(made_of.params)
+        for code, (_, kind) in zip(params, made_of.params):
+            assert code in {"f32": "f", "int": "ib"}[kind]
+        for operand, argument in zip(operands.split(), made_of.args, strict=True):
+            operand_name, direction, extent = re.fullmatch(r"(\w+)([<>])(\w+)", operand).groups()
+            assert (operand_name, direction) == (argument.name, "<" if argument.role == "in" else ">")
+            here = {letter: primes[letter] for letter in made_of.letters}
+            size = expected = 1
+            for factor in re.findall(r"\d|[A-Z]", extent):
+                size *= int(factor) if factor.isdigit() else here[factor]
+            for dimension in argument.dims:
+                expected *= resolve(dimension, here)
+            assert size == expected, f"{name}: {operand} against {argument.dims}"
+
+
+def test_the_parser_notices_a_difference():
+    """Order, const and type each count."""
+    right = "void add(Run& run, int64_t N, const float* a, const float* b, float* y) {\n}\nPTL_KERNEL(add)"
+    assert cpp_signatures(right)["add"] == expected_signature(kernel("add"))
+    for old, new in (("* a, const float* b", "* b, const float* a"), ("const float* b", "float* b"), ("float* y", "int32_t* y")):
+        assert cpp_signatures(right.replace(old, new))["add"] != expected_signature(kernel("add"))
+
+
+def test_the_wgsl_parser_notices_a_difference():
+    right = (
+        "@group(0) @binding(0) var<storage, read> a: array<f32>; // [N]\n@group(0) @binding(1) var<storage, read> b: array<f32>;"
+        "\n@group(0) @binding(2) var<storage, read_write> y: array<f32>;\n@compute @workgroup_size(64)\nfn add(x: u32) {}\n"
+        "@compute @workgroup_size(64)\nfn add_tail(x: u32) {}\n"
+    )
+    assert wgsl_bindings(right) == {"add": [(0, "read", "a", "f32"), (1, "read", "b", "f32"), (2, "read_write", "y", "f32")]}
+
+
+def test_ids_are_dense_and_ops_know_their_kernels():
+    assert len(set(NAMES)) == len(NAMES)
+    for op in OPS.values():
+        for made_of in op.backward:
+            assert stem(made_of) == stem(op.forward)
+            assert KERNELS.index(made_of) > KERNELS.index(op.forward)
+
+
+@pytest.mark.parametrize("made_of", KERNELS, ids=NAMES)
+def test_a_record_is_well_formed(made_of):
+    """Names differ; letters of dims are sizes or follow from them; something is written; the docstring names its op."""
+    names = [a.name for a in made_of.args]
+    assert len(set(names)) == len(names) and len(names) <= 8
+    sizes = dict.fromkeys(made_of.letters, 2)
+    for argument in made_of.args:
+        assert all(resolve(dimension, sizes) > 0 for dimension in argument.dims)
+        assert argument.role in ("in", "out", "saved", "accum", "inout") and argument.dtype in ("f32", "i32")
+    assert any(a.role != "in" for a in made_of.args)
+    assert all(resolve(letter, sizes) for letter in made_of.reduces)
+    assert importlib.import_module(made_of.run.__module__).__doc__.startswith(f"{stem(made_of)}:")
