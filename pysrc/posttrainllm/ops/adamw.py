@@ -28,6 +28,6 @@ ADAMW = Kernel(
     _adamw,
     params=(("decayed", "int"),),
     flops=lambda s: 14 * s["N"],
-    tolerance=8.0,
+    tolerance=4.0,
     source="arXiv 1711.05101",
 )

@@ -62,7 +62,7 @@ ATTENTION = Kernel(
     _forward,
     flops=lambda s: 2 * s["B"] * s["T"] * (s["T"] + 1) * s["H"] * s["D"],
     reduces=("T", "D"),
-    tolerance=16.0,
+    tolerance=2.0,
     source="arXiv 2307.08691",
 )
 ATTENTION_BACKWARD = Kernel(
@@ -72,7 +72,7 @@ ATTENTION_BACKWARD = Kernel(
     _backward,
     flops=lambda s: 5 * s["B"] * s["T"] * (s["T"] + 1) * s["H"] * s["D"],
     reduces=("T", "D"),
-    tolerance=32.0,
+    tolerance=4.0,
     source="arXiv 2307.08691",
 )
 OP = Op(ATTENTION, _gradient, (ATTENTION_BACKWARD,))

@@ -39,6 +39,7 @@ EMBEDDING = Kernel(
     args("in tokens [B,T] i32", "in wte [V,C]", "in wpe [P,C]", "out x [R,C]"),
     _forward,
     flops=lambda s: s["B"] * s["T"] * s["C"],
+    tolerance=1.0,
     source="Radford et al. 2019 (GPT-2)",
 )
 EMBEDDING_BACKWARD = Kernel(
@@ -48,5 +49,6 @@ EMBEDDING_BACKWARD = Kernel(
     _backward,
     flops=lambda s: 2 * s["B"] * s["T"] * s["C"],
     reduces=("R",),
+    tolerance=1.0,
 )
 OP = Op(EMBEDDING, _gradient, (EMBEDDING_BACKWARD,))

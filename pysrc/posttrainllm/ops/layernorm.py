@@ -57,7 +57,7 @@ LAYERNORM = Kernel(
     _forward,
     flops=lambda s: 8 * s["R"] * s["C"],
     reduces=("C",),
-    tolerance=8.0,
+    tolerance=2.0,
     source="arXiv 1607.06450",
 )
 LAYERNORM_BACKWARD = Kernel(
@@ -77,6 +77,6 @@ LAYERNORM_BACKWARD = Kernel(
     params=(("accumulate", "int"),),
     flops=lambda s: 16 * s["R"] * s["C"],
     reduces=("R", "C"),
-    tolerance=8.0,
+    tolerance=1.0,
 )
 OP = Op(LAYERNORM, _gradient, (LAYERNORM_BACKWARD,))
