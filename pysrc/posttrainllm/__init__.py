@@ -33,8 +33,33 @@ _ERRORS = (
     "StoreError",
 )  # fmt: skip
 
-__all__ = ["__version__", "errors", "train"]
-__all__ += [*_HOMES, *_ERRORS]
+__all__ = [
+    "GPT",
+    "ConfigError",
+    "Corpus",
+    "DataError",
+    "DeviceError",
+    "EvalReport",
+    "FormatError",
+    "GPTConfig",
+    "Live",
+    "NumericsError",
+    "PostTrainError",
+    "SampleReport",
+    "SavedReport",
+    "ShapeError",
+    "StepReport",
+    "StoppedReport",
+    "StoreError",
+    "Trainer",
+    "UserError",
+    "__version__",
+    "checkpoint_of",
+    "errors",
+    "train",
+    "trainer_of",
+    "write",
+]  # fmt: skip
 
 
 def __getattr__(name: str):
