@@ -12,8 +12,8 @@ from tests.store.samples import checkpoint, file_of
 pytest.importorskip("hypothesis", reason="hypothesis is not among Pyodide's packages here")
 library = pytest.importorskip("safetensors", reason="the safetensors library is a native wheel, which Pyodide lacks")
 
-from hypothesis import given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 BOUNDED = settings(max_examples=300, deadline=None, derandomize=True)
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12).filter(lambda name: name != "__metadata__")

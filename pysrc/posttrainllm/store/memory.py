@@ -91,7 +91,7 @@ class MemoryVolume:
         return MemoryFolder(self, run_id)
 
     async def delete_run(self, run_id: str) -> None:
-        if run_id in self.held:
+        if check_run_id(run_id) in self.held:
             raise StoreBusyError(
                 f"run {run_id}", "a run is closed before it is deleted", "it is open", "close it first"
             )

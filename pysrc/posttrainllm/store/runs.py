@@ -147,7 +147,7 @@ class RunStore:
         return sum(info.bytes for info in await self.list())
 
     async def create(self, name: str, run_id: str | None = None) -> Run:
-        """A new run, open and empty. StoreBusyError where `run_id` is given and exists."""
+        """A new run, open and empty; nothing is left where that fails. StoreBusyError where `run_id` exists."""
         run_id = run_id or f"{self.clock()[:10]}-{os.urandom(5).hex()}"  # random, not frozen into a memory snapshot
         if run_id in await self.volume.list_runs():
             raise StoreBusyError(
@@ -157,7 +157,7 @@ class RunStore:
         try:
             run.rename(name)
         except BaseException:
-            run.close()
+            await self._discard(run)
             raise
         return run
 
@@ -204,12 +204,15 @@ class RunStore:
         try:
             run._save(chunks, checkpoint)
         except BaseException:
-            run.close()
-            with contextlib.suppress(StoreError):
-                await self.volume.delete_run(run.id)
+            await self._discard(run)
             raise
         run.close()
         return run.id
+
+    async def _discard(self, run: Run) -> None:
+        run.close()
+        with contextlib.suppress(StoreError):  # the error that led here is the one to tell
+            await self.volume.delete_run(run.id)
 
     async def _open(self, run_id: str, create: bool = False) -> Run:
         folder = await self.volume.open_run(run_id, create)
