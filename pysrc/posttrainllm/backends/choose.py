@@ -18,8 +18,10 @@ def default_threads() -> int:
     return max(1, min(8, os.cpu_count() or 1))
 
 
-def open_machine(device: str = "auto", threads: int | None = None, total_bytes: int = 0) -> Machine:
-    """A machine that passed its self-test, with room for `total_bytes`.
+def open_machine(
+    device: str = "auto", threads: int | None = None, total_bytes: int = 0, isa: str | None = None
+) -> Machine:
+    """A machine that passed its self-test, with room for `total_bytes`. `isa` picks the cpu engine's build natively.
 
     Raises ConfigError for an unknown device, DeviceUnavailableError, SelfTestError or DeviceOutOfMemoryError.
     """
@@ -40,7 +42,7 @@ def open_machine(device: str = "auto", threads: int | None = None, total_bytes: 
     else:
         from .native import CpuMachine
 
-        machine = CpuMachine(threads or default_threads())
+        machine = CpuMachine(threads or default_threads(), isa)
     from .selftest import check
 
     try:

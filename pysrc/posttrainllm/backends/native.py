@@ -38,7 +38,10 @@ class CpuMachine:
                 "cpu", "the engine is built when the package is installed", f"it cannot be loaded ({error})", "run ./build.sh setup"
             ) from error
         require_same_kernels(_native.kernel_names())
-        self._engine = _native.Engine(threads, isa) if isa else _native.Engine(threads)
+        try:
+            self._engine = _native.Engine(threads, isa)
+        except ValueError as error:
+            raise DeviceUnavailableError("cpu", "an engine build and a number of threads that this host runs", str(error)) from error
         self.threads, self.isa = threads, self._engine.isa
         plural = "" if threads == 1 else "s"
         self.description = f"CPU, {ISA_NAMES.get(self.isa, self.isa)}, {threads} thread{plural}"

@@ -53,10 +53,10 @@ class GPT:
         return made
 
     @classmethod
-    def on(cls, program: Program, device: str = "auto", threads: int | None = None) -> GPT:
+    def on(cls, program: Program, device: str = "auto", threads: int | None = None, isa: str | None = None) -> GPT:
         """The program's model on a new machine, with weights all zero. Raises as `create`."""
         require_fit(program, available_bytes(), 2 if device == "reference" else 1)
-        machine = open_machine(device, threads, need_bytes(program))
+        machine = open_machine(device, threads, need_bytes(program), isa)
         try:
             return cls(program.config, machine, program)
         except BaseException:

@@ -8,10 +8,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..errors import DataError, StoreError, StoreMissingError
+from ..errors import ConfigError, DataError, StoreError, StoreMissingError
 from ..store.checkpoint import Checkpoint
 from ..store.disk import DiskVolume
 from ..store.runs import Run, RunStore, now
+from ..store.volume import is_run_id
 
 
 def write_checkpoint(checkpoint: Checkpoint, path: str | Path) -> int:
@@ -50,9 +51,14 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
 def hold_run(folder: str | Path, create: str | None = None) -> Run:
     """Open the run in a folder; with `create`, a name, make it where there is none. Close it when done.
 
-    Raises StoreBusyError while another process has it, StoreMissingError.
+    Raises ConfigError for a name that no run can have, StoreBusyError while another process has it, StoreMissingError.
     """
     folder = Path(os.path.abspath(folder))
+    if not is_run_id(folder.name):
+        raise ConfigError(
+            f"run {folder}", "its folder's name is 1 to 64 of A-Z a-z 0-9 . _ - and begins with a letter or digit",
+            f"{folder.name!r} came", "choose another name",
+        )
     store = RunStore(DiskVolume(folder.parent))
     if create is not None and folder.name not in now(store.volume.list_runs()):
         return now(store.create(create, folder.name))

@@ -79,6 +79,7 @@ def model_of(
     *,
     device: str = "auto",
     threads: int | None = None,
+    isa: str | None = None,
     machine: Machine | None = None,
 ) -> GPT:
     """The checkpoint's model, on `machine` or on a new one. `training=True` brings AdamW's moments too.
@@ -87,7 +88,7 @@ def model_of(
     """
     config, tokenizer = _checked(checkpoint, training)
     program = Program(config, training)
-    model = GPT.on(program, device, threads) if machine is None else GPT(config, machine, program)
+    model = GPT.on(program, device, threads, isa) if machine is None else GPT(config, machine, program)
     try:
         model.tokenizer = tokenizer
         _fill(model, checkpoint, training)
@@ -104,6 +105,7 @@ def trainer_of(
     *,
     device: str = "auto",
     threads: int | None = None,
+    isa: str | None = None,
     machine: Machine | None = None,
     model: GPT | None = None,
 ) -> Trainer:
@@ -117,7 +119,7 @@ def trainer_of(
     _require_same_text(checkpoint, corpus)
     corpus.split_at(settings["validation_fraction"]).check(config)
     if model is None:
-        model = model_of(checkpoint, True, device=device, threads=threads, machine=machine)
+        model = model_of(checkpoint, True, device=device, threads=threads, isa=isa, machine=machine)
     elif model.config != config or model.program.step is None:
         raise ConfigError(
             "resume", f"the live model has the run's sizes, {config.to_dict()}, and room to train",

@@ -1,0 +1,213 @@
+"""The command line: posttrainllm train | sample | bench | explain."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from . import __version__
+from .cli_output import emit, quiet_stdout, say
+from .configs import load
+from .errors import PostTrainError
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Train, sample, measure and explain small GPTs.",
+)
+_DEFAULTS = load("training")
+_PRESETS = ", ".join(load("presets"))
+
+
+class Device(str, Enum):
+    """Engines by name."""
+
+    auto = "auto"
+    cpu = "cpu"
+    reference = "reference"
+
+
+class Stage(str, Enum):
+    """What `explain` shows."""
+
+    graph = "graph"
+    plan = "plan"
+    tape = "tape"
+
+
+class Pass(str, Enum):
+    """The tapes of a model."""
+
+    step = "step"
+    evaluation = "evaluation"
+    writing = "writing"
+    initial = "initial"
+
+
+def _friendly(command):
+    """Errors of this package become their sentence and exit status 1; with --json also an error event."""
+
+    @functools.wraps(command)
+    def wrapped(*args, **options):
+        try:
+            status = command(*args, **options)
+        except PostTrainError as error:
+            say(f"posttrainllm: {error}")
+            if options.get("as_json"):
+                emit({"event": "error"} | error.to_event())
+            status = 1
+        except BrokenPipeError:
+            quiet_stdout()
+            status = 128 + 13
+        except KeyboardInterrupt:
+            status = 128 + 2
+        if status:
+            raise typer.Exit(status)
+
+    return wrapped
+
+
+def _setting(name: str, text: str):
+    """An option for a training setting; None where it is not given, so that a resumed run keeps its own."""
+    return typer.Option(f"--{name.replace('_', '-')}", help=text, show_default=f"{_DEFAULTS[name]:g}")
+
+
+def _size(name: str):
+    return typer.Option(f"--{name}", help="Instead of the preset's.")
+
+
+Text, Whole, Number = str | None, int | None, float | None
+PresetOption = Annotated[Text, typer.Option("--preset", help=f"One of {_PRESETS}.", show_default="medium")]
+DeviceOption = Annotated[Device, typer.Option("--device", help="The engine.")]
+_THREADS = typer.Option("--threads", min=1, max=256, help="Threads of the cpu engine.", show_default="cores, at most 8")
+ThreadsOption = Annotated[Whole, _THREADS]
+BatchOption = Annotated[Whole, _size("batch")]
+IsaOption = Annotated[Text, typer.Option("--isa", hidden=True)]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+
+
+@app.callback(invoke_without_command=True)
+def _main(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.command()
+@_friendly
+def train(
+    data: Annotated[Text, typer.Option(help="shakespeare, or a UTF-8 text file.", show_default="shakespeare")] = None,
+    preset: PresetOption = None,
+    steps: Annotated[Whole, _setting("steps", "The step to reach.")] = None,
+    device: DeviceOption = Device.auto,
+    threads: ThreadsOption = None,
+    seed: Annotated[Whole, _setting("seed", "Of the first weights and of the order of the text.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder in which the run is saved, each minute and at the end.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, exactly.")] = False,
+    as_json: JsonOption = False,
+    export: Annotated[Path | None, typer.Option(help="Write the run as one .safetensors file at the end.")] = None,
+    name: Annotated[Text, typer.Option(help="What the run is called.", show_default="the folder's name")] = None,
+    layers: Annotated[Whole, _size("layers")] = None,
+    channels: Annotated[Whole, _size("channels")] = None,
+    heads: Annotated[Whole, _size("heads")] = None,
+    context: Annotated[Whole, _size("context")] = None,
+    batch: BatchOption = None,
+    learning_rate: Annotated[Number, _setting("learning_rate", "The peak.")] = None,
+    minimum_learning_rate_fraction: Annotated[
+        Number, _setting("minimum_learning_rate_fraction", "Of the peak, at the end of the decay.")
+    ] = None,
+    warmup_steps: Annotated[Whole, _setting("warmup_steps", "Steps of linear rise.")] = None,
+    decay_steps: Annotated[
+        Whole, _setting("decay_steps", "Step at which the cosine ends; not --steps, so that 50 + 50 steps are 100.")
+    ] = None,
+    beta1: Annotated[Number, _setting("beta1", "AdamW's.")] = None,
+    beta2: Annotated[Number, _setting("beta2", "AdamW's.")] = None,
+    eps: Annotated[Number, _setting("eps", "AdamW's.")] = None,
+    weight_decay: Annotated[Number, _setting("weight_decay", "AdamW's, on matrices and embeddings.")] = None,
+    clip: Annotated[Number, _setting("clip", "Largest gradient norm; 0 is off.")] = None,
+    validation_fraction: Annotated[Number, _setting("validation_fraction", "Share of the text, at its end.")] = None,
+    evaluate_every_steps: Annotated[Whole, _setting("evaluate_every_steps", "Steps between evaluations.")] = None,
+    evaluation_tokens: Annotated[Whole, _setting("evaluation_tokens", "Tokens of an evaluation.")] = None,
+    save_every: Annotated[float, typer.Option(min=0, help="Seconds between saves; 0 saves at the end only.")] = 60.0,
+    sample_every: Annotated[float, typer.Option(min=0, help="Seconds between samples; 0 is never.")] = 0.0,
+    sample_prompt: Annotated[str, typer.Option(help="What a sample continues.")] = "\n",
+    isa: IsaOption = None,
+) -> int:
+    """Train a GPT on a text. Ctrl-C stops after the present step and saves."""
+    from .cli_train import Job, run
+
+    given = locals()
+    sizes = {key: given[key] for key in ("layers", "channels", "heads", "context", "batch") if given[key] is not None}
+    settings = {key: given[key] for key in _DEFAULTS if given[key] is not None}
+    return run(Job(
+        data, preset, sizes, settings, device.value, threads, isa, out, resume, export, name, save_every, sample_every,
+        sample_prompt, as_json,
+    ))
+
+
+@app.command()
+@_friendly
+def sample(
+    source: Annotated[Path, typer.Option("--from", help="A run's folder, or a .safetensors file.")],
+    prompt: Annotated[str, typer.Option(help="What the text begins with.")] = "\n",
+    tokens: Annotated[int, typer.Option(help="Tokens to write, at most.")] = 200,
+    temperature: Annotated[float, typer.Option(help="0 always takes the likeliest.")] = 0.8,
+    top_k: Annotated[int, typer.Option(help="Only the k likeliest; 0 is off.")] = 40,
+    top_p: Annotated[float, typer.Option(help="Only the likeliest that reach this share; 1 is off.")] = 1.0,
+    min_p: Annotated[float, typer.Option(help="Only those this likely beside the likeliest; 0 is off.")] = 0.0,
+    repetition_penalty: Annotated[float, typer.Option(help="Above 1 weakens tokens already seen.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="The same seed writes the same text.")] = 42,
+    stop: Annotated[list[str] | None, typer.Option(help="Stop before this text; may be given again.")] = None,
+    device: DeviceOption = Device.auto,
+    threads: ThreadsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Continue a prompt with a saved model."""
+    from .cli_run import sample as write_out
+
+    sampler = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
+               "repetition_penalty": repetition_penalty, "seed": seed}
+    write_out(source, prompt, tokens, tuple(stop or ()), sampler, device.value, threads, as_json)
+
+
+@app.command()
+@_friendly
+def bench(
+    preset: PresetOption = None,
+    device: DeviceOption = Device.auto,
+    threads: ThreadsOption = None,
+    steps: Annotated[int, typer.Option(min=1, help="Steps measured.")] = 20,
+    warmup_steps: Annotated[int, typer.Option(min=0, help="Steps before, not measured.")] = 3,
+    batch: BatchOption = None,
+    as_json: JsonOption = False,
+    isa: IsaOption = None,
+) -> None:
+    """Measure whole training steps: forward, backward, clip, AdamW."""
+    from .cli_run import bench as measure
+
+    measure(preset or "medium", device.value, threads, isa, steps, warmup_steps, batch, as_json)
+
+
+@app.command()
+@_friendly
+def explain(
+    preset: PresetOption = None,
+    stage: Annotated[Stage, typer.Option(help="How far compiled.")] = Stage.graph,
+    of: Annotated[Pass, typer.Option("--pass", help="Which of the model's tapes.")] = Pass.step,
+    batch: BatchOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print a stage of the compiled model: every node, address or record, with totals."""
+    from .cli_run import explain as show
+
+    show(preset or "medium", stage.value, of.value, batch, as_json)
+
+
+if __name__ == "__main__":
+    sys.exit(app())

@@ -1,0 +1,121 @@
+"""`posttrainllm sample`, `bench` and `explain`."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import sys
+import time
+from pathlib import Path
+
+from . import __version__
+from .cli_output import emit
+from .compile import explain as tables
+from .data.corpus import Corpus
+from .decode.generate import write
+from .model.config import GPTConfig
+from .model.live import GPT
+from .model.program import Pass, Program, evaluation, forward, initial_weights, training_step
+from .ops.normal import GOLDEN, mix
+from .train.files import opened
+from .train.state import model_of
+from .train.trainer import Trainer
+
+
+def sample(
+    source: Path, prompt: str, tokens: int, stop: tuple[str, ...], sampler: dict, device: str, threads: int | None, as_json: bool
+) -> None:
+    """Write to standard output as the text comes; with as_json one "token" event a piece and a last "done"."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that is not UTF-8 must not end the text
+    with opened(source) as checkpoint:
+        model = model_of(checkpoint, device=device, threads=threads)
+    try:
+        pieces = write(model, prompt, tokens, stop=stop, **sampler)
+        if not as_json:
+            print(prompt, end="", flush=True)
+        text, first = "", None
+        for piece in pieces:
+            text += piece.text
+            first = piece.seconds if first is None else first
+            if as_json:
+                emit({"event": "token", "text": piece.text, "tokens": piece.tokens})
+            else:
+                print(piece.text, end="", flush=True)
+        if not as_json:
+            print()
+            return
+        emit({
+            "event": "done", "prompt": prompt, "text": text, "tokens": piece.tokens, "reason": piece.reason,
+            "seconds": piece.seconds, "first_token_seconds": first, "tokens_per_second": piece.tokens / max(piece.seconds, 1e-9),
+        })
+    finally:
+        model.close()
+
+
+def measure(trainer: Trainer, steps: int, warmup_steps: int) -> list[float]:
+    """Seconds of each of `steps` whole training steps, after `warmup_steps` that are not counted."""
+    for _ in range(warmup_steps):
+        trainer.train_step()
+    return [trainer.train_step().seconds for _ in range(steps)]
+
+
+def bench(
+    preset: str, device: str, threads: int | None, isa: str | None, steps: int, warmup_steps: int, batch: int | None, as_json: bool
+) -> None:
+    """Print the median step: ms, tokens/s and GFLOP/s, with what was measured and where."""
+    config = GPTConfig.preset(preset, **({} if batch is None else {"batch": batch}))
+    model = GPT.on(Program(config), device, threads, isa)
+    try:
+        model.initialise(42)
+        trainer = Trainer(model, Corpus("letters", _letters(max(1 << 16, 32 * config.context))))
+        seconds = measure(trainer, steps, warmup_steps)
+        flops, median = model.program.step.plan.graph.flops(), statistics.median(seconds)
+        result = {
+            "preset": preset, "device": model.machine.name, "engine": model.machine.description,
+            "threads": getattr(model.machine, "threads", 1), "parameters": config.parameter_count(), "config": config.to_dict(),
+            "steps": steps, "warmup_steps": warmup_steps,
+            "ms_per_step": 1e3 * median, "ms_per_step_min": 1e3 * min(seconds), "ms_per_step_max": 1e3 * max(seconds),
+            "tokens_per_second": trainer.tokens_per_step / median, "gflops": flops / median / 1e9, "flops_per_step": flops,
+            "memory_bytes": model.program.memory()["total_bytes"],
+            "host": {"machine": platform.machine(), "system": platform.system(), "cores": os.cpu_count(),
+                     "python": platform.python_version(), "posttrainllm": __version__},
+            "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
+    finally:
+        model.close()
+    if as_json:
+        emit(result)
+        return
+    print(f"{preset}, batch {config.batch} x {config.context}, {config.parameter_count():,} parameters; {result['engine']}")
+    print(f"{result['ms_per_step']:.2f} ms a step (median of {steps}, from {result['ms_per_step_min']:.2f} to "
+          f"{result['ms_per_step_max']:.2f}; {warmup_steps} before, not counted)")
+    print(f"{result['tokens_per_second']:,.0f} tokens/s, {result['gflops']:.1f} GFLOP/s, {result['memory_bytes'] / 1e6:.1f} MB")
+
+
+def _letters(count: int) -> bytes:
+    """Bytes like a text's, the same everywhere: a bench needs no file."""
+    return bytes(97 + mix(i * GOLDEN) % 26 for i in range(count))
+
+
+def explain(preset: str, stage: str, of: str, batch: int | None, as_json: bool) -> None:
+    """Print the tables of one stage of one of a preset's tapes."""
+    config = GPTConfig.preset(preset, **({} if batch is None else {"batch": batch}))
+    made = _pass(config, of)
+    shown = {
+        "graph": lambda: tables.explain_graph(made.plan.graph),
+        "plan": lambda: tables.explain_plan(made.plan),
+        "tape": lambda: tables.explain_tape(made.tape),
+    }[stage]()
+    for table in shown:
+        if as_json:
+            emit({"event": "table", "preset": preset, "stage": stage, "pass": of} | table.to_dict())
+        else:
+            print(tables.text(table))
+
+
+def _pass(config: GPTConfig, of: str) -> Pass:
+    if of == "writing":
+        return forward(config, 1, config.context)
+    return {"step": training_step, "evaluation": evaluation, "initial": initial_weights}[of](config)

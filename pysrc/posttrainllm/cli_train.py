@@ -1,0 +1,255 @@
+"""`posttrainllm train`: begin or resume a run, train, save each minute and at the end, stop when asked."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from .cli_output import output_for, quiet_stdout, say
+from .data.corpus import Corpus
+from .errors import ConfigError, NonFiniteError, PostTrainError, StoreMissingError
+from .model.config import GPTConfig
+from .model.live import GPT
+from .model.program import Program
+from .store.checkpoint import Checkpoint
+from .store.runs import Run
+from .train.files import hold_run, write_checkpoint
+from .train.reports import Report, SaveFailedReport, StepReport, StoppedReport
+from .train.settings import training_settings
+from .train.state import checkpoint_of, trainer_of
+from .train.trainer import Live, Trainer
+
+BROKEN_PIPE = 13
+
+
+@dataclass
+class Job:
+    """What was asked for. `settings` and `sizes` hold only what was given; None elsewhere means the default or the run's."""
+
+    data: str | None = None
+    preset: str | None = None
+    sizes: dict[str, int] = field(default_factory=dict)
+    settings: dict = field(default_factory=dict)
+    device: str = "auto"
+    threads: int | None = None
+    isa: str | None = None
+    out: Path | None = None
+    resume: bool = False
+    export: Path | None = None
+    name: str | None = None
+    save_seconds: float = 60.0
+    sample_seconds: float = 0.0
+    sample_prompt: str = "\n"
+    as_json: bool = False
+
+
+class Interrupt:
+    """While it is entered, SIGINT and SIGTERM ask the run to stop after its step; a second one ends it at once."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._before: dict = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+    def _handle(self, number: int, frame: object) -> None:
+        if self.number:
+            raise KeyboardInterrupt
+        self.number = number
+
+    def asked(self) -> str:
+        """"stop" once a signal came."""
+        return "stop" if self.number else ""
+
+
+def run(job: Job) -> int:
+    """Do the job and return the exit status: 0 at the step asked for, 128 + the signal's number when it was stopped.
+
+    Raises PostTrainError: what cannot be begun, a number that was not finite, a last save or an export that failed.
+    """
+    with contextlib.ExitStack() as stack:
+        interrupt = stack.enter_context(Interrupt())
+        if job.resume:
+            held = stack.enter_context(_hold_saved(job))
+            trainer = _resumed(job, held)
+        else:
+            plan = _planned(job)
+            held = stack.enter_context(_hold_new(job)) if job.out is not None else None
+            trainer = _begun(job, *plan)
+        stack.callback(trainer.model.close)
+        return _train(job, trainer, held, interrupt)
+
+
+def _planned(job: Job) -> tuple[GPTConfig, dict, Corpus]:
+    """Sizes, settings and text, checked before anything is made."""
+    config = GPTConfig.preset(job.preset or "medium", **job.sizes)
+    settings = training_settings(job.settings)
+    corpus = Corpus.named(job.data or "shakespeare").split_at(settings["validation_fraction"])
+    corpus.check(config)
+    return config, settings, corpus
+
+
+def _begun(job: Job, config: GPTConfig, settings: dict, corpus: Corpus) -> Trainer:
+    model = GPT.on(Program(config), job.device, job.threads, job.isa)
+    try:
+        model.initialise(settings["seed"])
+        return Trainer(model, corpus, settings)
+    except BaseException:
+        model.close()
+        raise
+
+
+def _hold_new(job: Job) -> Run:
+    held = hold_run(job.out, create=job.name or job.out.name)
+    try:
+        with contextlib.suppress(StoreMissingError):
+            held.payload()
+            raise ConfigError(
+                "train", f"{job.out} is a new run's folder", "a run is saved there", "add --resume to go on with it, or choose another"
+            )
+        if job.name:
+            held.rename(job.name)
+    except BaseException:
+        held.close()
+        raise
+    return held
+
+
+def _hold_saved(job: Job) -> Run:
+    if job.out is None:
+        raise ConfigError("train", "--resume goes on with the run in --out DIR", "no --out came", "name the run's folder")
+    return hold_run(job.out)
+
+
+def _resumed(job: Job, held: Run) -> Trainer:
+    checkpoint = held.load()
+    if held.recovered:
+        say(held.recovered)
+    _refuse_contradictions(job, checkpoint)
+    steps = job.settings.get("steps")
+    if steps is not None and steps < checkpoint.step:
+        raise ConfigError(
+            "resume", f"--steps is the step to reach, and the run is at step {checkpoint.step:,}", f"{steps:,} came", "name a later one"
+        )
+    trainer = trainer_of(checkpoint, _corpus_of(job, checkpoint), device=job.device, threads=job.threads, isa=job.isa)
+    if steps is not None:
+        trainer.settings = training_settings(trainer.settings | {"steps": steps})
+        trainer.until = steps
+    return trainer
+
+
+def _refuse_contradictions(job: Job, checkpoint: Checkpoint) -> None:
+    """A run that goes on keeps its settings; an option that says otherwise is a mistake worth a sentence."""
+    given = job.settings | job.sizes
+    if job.preset is not None:
+        given = GPTConfig.preset(job.preset, **job.sizes).to_dict() | given
+    saved = checkpoint.training | checkpoint.config
+    for name, value in given.items():
+        if name != "steps" and value != saved.get(name):
+            raise ConfigError(
+                "resume", f"a run goes on with its own settings, {name} {saved.get(name)}", f"{_option(job, name)} {value} came",
+                "leave that option out, or start a new run in another --out",
+            )
+
+
+def _option(job: Job, name: str) -> str:
+    given = job.settings | job.sizes
+    return f"--{name.replace('_', '-')}" if name in given else f"--preset {job.preset} with {name}"
+
+
+def _corpus_of(job: Job, checkpoint: Checkpoint) -> Corpus:
+    if job.data is not None:
+        return Corpus.named(job.data)
+    name, bundled = checkpoint.corpus.get("name"), Corpus.shakespeare()
+    if checkpoint.corpus.get("sha256") == bundled.sha256:
+        return bundled
+    raise ConfigError("resume", "the text is given again", f"the run was trained on {name!r}, and no --data came", "add --data FILE")
+
+
+def _train(job: Job, trainer: Trainer, held: Run | None, interrupt: Interrupt) -> int:
+    name = held.name if held is not None else job.name or trainer.corpus.name
+
+    def save(live: Trainer) -> tuple[str, int]:
+        return str(job.out), held.save(checkpoint_of(live, name, held.created or None))
+
+    live = Live(job.sample_seconds, job.sample_prompt, save_seconds=job.save_seconds, save=save if held else None, asked=interrupt.asked)
+    tokens = seconds = 0.0
+    last: Report | None = None
+    if held is not None and not job.resume:
+        save(trainer)  # a full disk is found now, and a kill before the first minute leaves something to resume
+    with output_for(trainer, job.as_json) as output:
+        show = _until_broken(interrupt)
+        show(output.start, _facts(job, trainer))
+        for report in trainer.run(trainer.settings["steps"], live):
+            show(output.report, report)
+            if isinstance(report, StepReport):
+                tokens, seconds = tokens + report.tokens, seconds + report.seconds
+            if not isinstance(report, StoppedReport):
+                last = report
+        stopped = report
+        if job.export is not None:
+            write_checkpoint(checkpoint_of(trainer, name), job.export)
+        if stopped.reason == "nonfinite":
+            raise NonFiniteError(stopped.message)
+        if isinstance(last, SaveFailedReport):
+            raise PostTrainError(last.message, code=last.code)
+        newest = trainer.history[-1] if trainer.history else {}
+        show(output.done, {
+            "step": trainer.step,
+            "train_loss_nats": newest.get("loss_nats"),
+            "val_loss_nats": trainer.validation_loss_nats,
+            "tokens_per_second": tokens / seconds if seconds else None,
+            "weights_sha256": trainer.model.weights_sha256(),
+        })
+    return 128 + interrupt.number if stopped.reason == "stopped" else 0
+
+
+def _until_broken(interrupt: Interrupt):
+    """Calls of output methods; when nobody reads any more, the run is asked to stop, so that it is still saved."""
+
+    def show(method, event) -> None:
+        if interrupt.number == BROKEN_PIPE:
+            return
+        try:
+            method(event)
+        except BrokenPipeError:
+            quiet_stdout()
+            interrupt.number = BROKEN_PIPE
+
+    return show
+
+
+def _facts(job: Job, trainer: Trainer) -> dict:
+    model, corpus = trainer.model, trainer.corpus
+    return {
+        "name": job.name or (job.out.name if job.out else corpus.name),
+        "step": trainer.step,
+        "steps": trainer.settings["steps"],
+        "parameters": model.config.parameter_count(),
+        "config": model.config.to_dict(),
+        "training": trainer.settings,
+        "corpus": {
+            "name": corpus.name, "sha256": corpus.sha256, "bytes": len(corpus.data),
+            "train_tokens": len(corpus.train), "validation_tokens": len(corpus.validation),
+        },
+        "device": model.machine.name,
+        "engine": model.machine.description,
+        "threads": getattr(model.machine, "threads", 1),
+        "memory": model.program.memory(),
+        "warnings": corpus.advice(model.config),
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
