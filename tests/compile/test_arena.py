@@ -1,0 +1,154 @@
+"""place: whatever the graph, no two live values share a byte, and the tape computes what the graph says."""
+
+import numpy as np
+import pytest
+
+from posttrainllm.backends.reference import ReferenceMachine
+from posttrainllm.compile import Graph, Value, place, record
+from posttrainllm.compile.tape import address
+from posttrainllm.dims import ALIGN_BYTES, round_up
+from posttrainllm.model.config import GPTConfig
+from posttrainllm.model.program import Program
+from tests.helpers.gradients import execute
+from tests.helpers.graphs import DLOSS, LOSS, STEPS, build
+
+hypothesis = pytest.importorskip("hypothesis", reason="properties need hypothesis")
+st = hypothesis.strategies
+few = hypothesis.settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(hypothesis.HealthCheck))
+choices = st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=9)
+
+
+def spans(graph):
+    """First and last node of each arena Value, worked out here again."""
+    found = {}
+    for index, node in enumerate(graph.nodes):
+        for value in node.values.values():
+            if value.region == "arena":
+                first, _ = found.get(value, (index, index))
+                found[value] = (first, index)
+    end = len(graph.nodes) - 1
+    return {value: (first, end if value.keep else last) for value, (first, last) in found.items()}
+
+
+def check_plan(plan):
+    """The planner's promises, for one plan."""
+    found = spans(plan.graph)
+    sizes = {value: round_up(value.nbytes, ALIGN_BYTES) for value in found}
+    most = 0
+    for index, node in enumerate(plan.graph.nodes):
+        live = sorted((v for v, (first, last) in found.items() if first <= index <= last), key=lambda v: v.offset_bytes)
+        for below, above in zip(live, live[1:]):
+            assert below.offset_bytes + below.nbytes <= above.offset_bytes, f"node {index}: {below} and {above} share bytes"
+        most = max(most, sum(sizes[value] for value in live))
+        operands = {id(value): value for value in node.values.values()}.values()
+        for one in operands:
+            for other in operands:
+                if one is not other and one.region == other.region:
+                    apart = one.offset_bytes + one.nbytes <= other.offset_bytes or other.offset_bytes + other.nbytes <= one.offset_bytes
+                    assert apart, f"node {index} {node.kernel.name}: operands {one} and {other} overlap"
+    assert all(value.offset_bytes >= 0 and value.offset_bytes % ALIGN_BYTES == 0 for value in found), "not aligned"
+    arena_bytes = plan.region_bytes["arena"]
+    assert most <= arena_bytes <= sum(sizes.values()), "arena above the sum or below what is alive at once"
+    assert arena_bytes == max((value.offset_bytes + sizes[value] for value in found), default=0), "arena longer than its use"
+    for value in plan.graph.values():
+        assert value.offset_bytes + value.nbytes <= plan.region_bytes[value.region]
+
+
+def on_machine(machine, plan, given, wanted):
+    """Replay a plan on an arena full of NaN; returns wanted Values as float64 arrays."""
+    machine.allocate(plan.region_bytes)
+    for region in ("arena", "metrics"):
+        start = address(Value("", (), "f32", region, 0))
+        machine.upload(start, np.full(plan.region_bytes[region] // 4, np.nan, "<f4").tobytes())
+    machine.upload(address(Value("", (), "f32", "grads", 0)), bytes(plan.region_bytes["grads"]))
+    for value, array in given.items():
+        machine.upload(address(value), array.tobytes())
+    machine.replay(machine.load(record(plan)))
+    read = getattr(machine, "download_f64", lambda at, n: np.frombuffer(machine.download(at, n), "<f4").astype(np.float64))
+    return [read(address(value), value.nbytes).reshape(value.shape) for value in wanted]
+
+
+@few
+@hypothesis.given(choices, st.integers(0, 5))
+def test_promises_hold_for_any_graph(steps, kept):
+    model = build(steps)
+    model.pool[-1 - kept % len(model.pool)].keep = True
+    model.finish()
+    check_plan(place(model.graph))
+
+
+@few
+@hypothesis.given(choices)
+def test_the_placed_tape_computes_the_graph(steps):
+    """The judge on the tape, where values share memory, against the graph run with an array for each value."""
+    model = build(steps)
+    builder = model.finish()
+    given = model.given()
+    arrays = execute(model.graph, given)
+    gradients = [g for g in map(builder.gradient_of, model.weights.values()) if g is not None]
+    got = on_machine(ReferenceMachine(), place(model.graph), given, [LOSS, *gradients])
+    for value, array in zip([LOSS, *gradients], got):
+        assert np.allclose(array, arrays[value], rtol=1e-12, atol=1e-13), value
+
+
+def test_the_engine_takes_any_such_tape(machine):
+    """It refuses overlapping operands and computes the same loss."""
+
+    @hypothesis.settings(few, max_examples=25)
+    @hypothesis.given(choices)
+    def check(steps):
+        model = build(steps)
+        model.finish()
+        given = model.given()
+        expected = execute(model.graph, given)[LOSS]
+        (loss,) = on_machine(machine, place(model.graph), given, [LOSS])
+        assert np.abs(loss - expected).max() < 1e-3 * max(1, expected[0])
+
+    check()
+
+
+def test_kept_values_survive_to_the_end():
+    model = build([("layernorm", 0, 0), ("linear", 0, 0), ("gelu", 0, 0)])
+    early = model.pool[1]
+    early.keep = True
+    model.finish()
+    given = model.given()
+    (got,) = on_machine(ReferenceMachine(), place(model.graph), given, [early])
+    assert np.allclose(got, execute(model.graph, given)[early], rtol=1e-12)
+
+
+def test_a_chain_needs_two_buffers_however_long():
+    """gelu of gelu of …: only one input and one output are ever alive."""
+    graph, x = Graph(), Value("x", (100,), "f32", "inputs", 0)
+    for _ in range(12):
+        x = graph.call("gelu", {"N": 100}, x=x).arg("y")
+    assert place(graph).region_bytes["arena"] == 2 * 512
+
+
+def test_a_wrong_plan_is_noticed():
+    """check_plan itself can fail: one byte too near, one misaligned, one arena too large."""
+    for spoil, message in (("overlap", "share bytes|overlap"), ("misalign", "not aligned"), ("waste", "above the sum")):
+        model = build([("residual", 0, 0), ("attention", 0, 0)])
+        model.finish()
+        plan = place(model.graph)
+        value = model.pool[0]
+        if spoil == "overlap":
+            value.offset_bytes = model.graph.nodes[1].arg("y").offset_bytes
+        elif spoil == "misalign":
+            value.offset_bytes = plan.region_bytes["arena"] + 4
+        else:
+            plan.region_bytes["arena"] *= 64
+        with pytest.raises(AssertionError, match=message):
+            check_plan(plan)
+
+
+@pytest.mark.parametrize("preset", ["tiny", "medium", "huge"])
+def test_promises_hold_for_presets(preset):
+    program = Program(GPTConfig.preset(preset))
+    for each in program.passes():
+        check_plan(each.plan)
+
+
+def test_dloss_and_loss_are_not_in_the_arena():
+    """They are slots and metrics: what changes per step is never a constant of the tape."""
+    assert DLOSS.region == "slots" and LOSS.region == "metrics"
