@@ -1,10 +1,13 @@
 """Python in the worker: a Session on the page's engine and storage. worker.mjs provides `posttrainllm_host`."""
 
 import asyncio
+import importlib
 import json
 import sys
 
-sys.path.insert(0, "/lib/posttrainllm")
+if "/lib/posttrainllm" not in sys.path:  # a snapshot has it already, with the package imported
+    sys.path.insert(0, "/lib/posttrainllm")
+importlib.invalidate_caches()
 
 import posttrainllm_host as host  # noqa: E402
 from posttrainllm.backends.selftest import check  # noqa: E402

@@ -82,13 +82,15 @@ def licences() -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def site() -> bytes:
+def site(snapshot: Path) -> bytes:
     """Where the trainer's worker finds its parts; the snapshot's hash tells whether the service worker keeps it already."""
-    snapshot = runtime.folder() / "snapshot.bin"
-    parts = {"pyodide": f"{runtime.name()}/", "package": "posttrainllm.zip", "corpus": "shakespeare.txt"}
-    if snapshot.is_file():
-        parts["snapshot"] = f"{runtime.name()}/{snapshot.name}"
-        parts["snapshot_sha256"] = hashlib.sha256(snapshot.read_bytes()).hexdigest()
+    parts = {
+        "pyodide": f"{runtime.name()}/",
+        "package": "posttrainllm.zip",
+        "corpus": "shakespeare.txt",
+        "snapshot": f"{runtime.name()}/snapshot.bin",
+        "snapshot_sha256": hashlib.sha256(snapshot.read_bytes()).hexdigest(),
+    }
     return (json.dumps(parts) + "\n").encode()
 
 
@@ -106,15 +108,18 @@ def addresses() -> bytes:
 
 def contents() -> Files:
     """Everything of the site but precache.json, by address."""
+    package = package_zip()
+    snapshot = runtime.snapshot(package)
     return {
         **tree(paths.REPO / "static"),
         **tree(paths.REPO / "app"),
         **tree(runtime.folder(), f"{runtime.name()}/"),
         **{name: file for name, file in tree(engine.OUT, "engine/").items() if name.endswith((".mjs", ".wasm"))},
         **third_party(),
-        "posttrainllm.zip": package_zip(),
+        f"{runtime.name()}/snapshot.bin": snapshot,
+        "posttrainllm.zip": package,
         "shakespeare.txt": corpus.TARGET,
-        "site.json": site(),
+        "site.json": site(snapshot),
         "site.json": addresses(),
         "licences.txt": licences(),
         "_headers": HEADERS.encode(),

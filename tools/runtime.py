@@ -1,4 +1,5 @@
-"""Pyodide as the site serves it: its core, the wheels we use, a lock file that lists only those, a memory snapshot."""
+"""Pyodide as the site serves it: its core, the wheels we use, a lock file that lists only those; and the memory snapshot
+of it with our package imported."""
 
 from __future__ import annotations
 
@@ -35,9 +36,19 @@ def lock() -> dict:
     return {**whole, "packages": {key: whole["packages"][key] for key in PACKAGES}}
 
 
-def snapshot_key() -> str:
-    script = (paths.REPO / "tools" / "snapshot.mjs").read_bytes()
-    return hashlib.sha256(script + downloads.node().encode() + name().encode()).hexdigest()
+def snapshot(package_zip: bytes) -> Path:
+    """The snapshot for this package, made anew when package, script, Node or Pyodide changed."""
+    out = paths.BUILD / "snapshot"
+    script, target, stamp = paths.REPO / "tools" / "snapshot.mjs", out / "snapshot.bin", out / "key"
+    parts = (script.read_bytes(), downloads.node().encode(), name().encode(), package_zip)
+    key = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
+    if not (target.exists() and stamp.exists() and stamp.read_text() == key):
+        out.mkdir(parents=True, exist_ok=True)
+        stamp.unlink(missing_ok=True)
+        (out / "package.zip").write_bytes(package_zip)
+        run([downloads.node(), str(script), str(folder()), str(out / "package.zip"), str(target)], "snapshot")
+        stamp.write_text(key)
+    return target
 
 
 def build() -> bool:
@@ -45,7 +56,7 @@ def build() -> bool:
     target = folder()
     stamp = target / ".key"
     text = json.dumps(lock(), sort_keys=True)
-    key = hashlib.sha256((text + snapshot_key()).encode()).hexdigest()
+    key = hashlib.sha256((text + name()).encode()).hexdigest()
     if stamp.exists() and stamp.read_text() == key:
         return False
     target.mkdir(parents=True, exist_ok=True)
@@ -58,7 +69,6 @@ def build() -> bool:
             if hashlib.sha256(data).hexdigest() != entry["sha256"]:
                 raise BuildError(f"{entry['file_name']} is not the file that Pyodide's lock names.")
             (target / entry["file_name"]).write_bytes(data)
-    script = str(paths.REPO / "tools" / "snapshot.mjs")
-    run([downloads.node(), script, str(target), str(target / "snapshot.bin")], "snapshot")
+    (target / "snapshot.bin").unlink(missing_ok=True)  # where versions before this one kept it
     stamp.write_text(key)
     return True
