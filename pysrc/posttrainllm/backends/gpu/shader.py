@@ -82,8 +82,8 @@ def fields(text: str) -> list[tuple[str, str]]:
 def number(text: str, known: dict):
     """The value of a constant's expression: integers, booleans, arithmetic on constants named before."""
     plain = re.sub(r"\b(\d[\d.]*)[uif]\b", r"\1", text).replace("true", "True").replace("false", "False")
-    plain = plain.replace("&&", " and ").replace("||", " or ").replace("!", " not ").replace("/", "//")
-    return eval(plain, {"__builtins__": {}}, known)  # the text comes from our own shaders, never from a user
+    plain = re.sub(r"!(?!=)", " not ", plain.replace("&&", " and ").replace("||", " or ")).replace("/", "//")
+    return eval(plain.strip(), {"__builtins__": {}}, known)  # the text comes from our own shaders, never from a user
 
 
 def _literal(value) -> str:

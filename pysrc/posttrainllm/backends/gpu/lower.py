@@ -1,0 +1,222 @@
+"""lower: a tape to dispatches. Each kernel has one function; which tile or how many lanes it takes is decided here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ...compile.tape import Tape, decode
+from ...dims import ELEMENT_BYTES, PARTIAL_ELEMENTS
+from .dispatch import Call, Dispatch, Operand, ceil_div
+from .limits import Limits
+from .tiles import attention_tile, matmul_tile, split_matmul_tile
+
+THREADS = 256
+BLOCK_ROWS = 64  # of layernorm_backward's column sums; BLOCK in the shader
+
+
+def _vectors(*counts: int) -> bool:
+    return all(count % 4 == 0 for count in counts)
+
+
+def _pieces(call: Call, names: str, whole: int) -> Iterator[tuple[int, dict[str, Operand]]]:
+    """Flat arguments cut where a binding must end: (elements, operands). Cuts are multiples of `whole` elements."""
+    total = call.sizes["N"]
+    most = max(whole, call.limits.binding_bytes // ELEMENT_BYTES // whole * whole)
+    for start in range(0, total, most):
+        count = min(most, total - start)
+        cut = {
+            name: Operand(o.region, o.offset_bytes + start * ELEMENT_BYTES, count * ELEMENT_BYTES)
+            for name, o in ((name, call.operands[name]) for name in names.split())
+        }
+        yield count, cut
+
+
+def _flat(names: str, values: Callable[[Call], dict] = lambda call: {}) -> Callable[[Call], Iterator[Dispatch]]:
+    """Elementwise kernels: every [N] argument in step."""
+
+    def lower(call: Call) -> Iterator[Dispatch]:
+        flat = " ".join(a.name for a in call.kernel.args if a.dims == ("N",))
+        for count, operands in _pieces(call, flat, 64):
+            vectors = _vectors(count)
+            elements = count // 4 if vectors else count
+            groups = ceil_div(elements, THREADS)
+            yield call.dispatch(names, groups, {"count": elements} | values(call), {"VECTORS": vectors}, operands=operands)
+
+    return lower
+
+
+def _normal(call: Call) -> Iterator[Dispatch]:
+    values = {"count": call.sizes["N"], "deviation": call.params["std"], "stream": call.params["stream"]}
+    yield call.dispatch("seed x", ceil_div(call.sizes["N"], THREADS), values)
+
+
+def _embedding(call: Call) -> Iterator[Dispatch]:
+    s = call.sizes
+    vectors = _vectors(s["C"])
+    width = s["C"] // 4 if vectors else s["C"]
+    groups = ceil_div(s["B"] * s["T"] * width, THREADS)
+    yield call.dispatch("tokens wte wpe x", groups, s | {"width": width}, {"VECTORS": vectors})
+
+
+def _embedding_backward(call: Call) -> Iterator[Dispatch]:
+    s = call.sizes
+    vectors = _vectors(s["C"])
+    width = s["C"] // 4 if vectors else s["C"]
+    lanes = _lanes(width, 8, 64)
+    groups = (s["V"] + s["T"]) * ceil_div(width, lanes)
+    constants = {"VECTORS": vectors, "WIDTH": lanes}
+    yield call.dispatch("tokens dx dwte dwpe", groups, s | {"width": width}, constants)
+
+
+def _lanes(elements: int, least: int, most: int) -> int:
+    """A power of two of threads for a row of `elements`."""
+    lanes = least
+    while lanes < elements and lanes < most:
+        lanes *= 2
+    return lanes
+
+
+def _layernorm(call: Call) -> Iterator[Dispatch]:
+    s = call.sizes
+    vectors = _vectors(s["C"])
+    width = s["C"] // 4 if vectors else s["C"]
+    lanes = _lanes(ceil_div(width, 4), 32, THREADS)
+    constants = {"VECTORS": vectors, "LANES": lanes}
+    yield call.dispatch("x weight bias y mean rstd", ceil_div(s["R"], THREADS // lanes), s | {"width": width}, constants)
+
+
+def _layernorm_backward(call: Call) -> Iterator[Dispatch]:
+    s = call.sizes
+    vectors = _vectors(s["C"])
+    width = s["C"] // 4 if vectors else s["C"]
+    lanes = _lanes(ceil_div(width, 4), 32, THREADS)
+    constants = {"VECTORS": vectors, "LANES": lanes, "BLOCK": BLOCK_ROWS}
+    row_groups, blocks = ceil_div(s["R"], THREADS // lanes), ceil_div(s["R"], BLOCK_ROWS)
+    values = s | {"width": width, "row_groups": row_groups, "blocks": blocks, "accumulate": call.params["accumulate"]}
+    scratch = blocks * 2 * s["C"] * ELEMENT_BYTES
+    groups = row_groups + blocks * ceil_div(width, 32)
+    yield call.dispatch("dy x weight mean rstd dx", groups, values, constants, scratch_bytes=scratch)
+    total = ceil_div(2 * width, 64)
+    yield call.dispatch("dweight dbias", total, values, constants, "layernorm_backward_total", scratch_bytes=scratch)
+
+
+def _product(names: str, rows: str, columns: str, depth: str) -> Callable[[Call], Iterator[Dispatch]]:
+    """out[rows,columns] = a·b over depth, the letters named. Contiguous letters decide which operands are vectors."""
+
+    def lower(call: Call) -> Iterator[Dispatch]:
+        s = call.sizes
+        tile = matmul_tile(s[rows], s[columns], call.limits)
+        groups = (ceil_div(s[columns], tile.TILE_N), ceil_div(s[rows], tile.TILE_M), 1)
+        yield call.dispatch(names, groups, s, tile.constants() | _vector_flags(call))
+
+    return lower
+
+
+CONTIGUOUS = {  # kernel to the letters along which its a, b and out lie
+    "linear": "IOO",
+    "linear_backward_input": "OOI",
+    "linear_backward_weight": "IOO",
+    "unembed": "CCV",
+    "unembed_backward_input": "VCC",
+    "unembed_backward_weight": "VCC",
+}
+
+
+def _vector_flags(call: Call) -> dict[str, bool]:
+    letters = CONTIGUOUS[call.kernel.name]
+    return {f"VECTORS_{which}": _vectors(call.sizes[letter]) for which, letter in zip(("A", "B", "OUT"), letters)}
+
+
+def _weight_product(names: str, outs: str, rows: str, columns: str) -> Callable[[Call], Iterator[Dispatch]]:
+    """A weight's gradient, summed over R rows, in chunks where the result is small."""
+
+    def lower(call: Call) -> Iterator[Dispatch]:
+        s = call.sizes
+        tile, chunk = split_matmul_tile(s[rows], s[columns], s["R"], call.limits)
+        chunks = ceil_div(s["R"], chunk)
+        flags = _vector_flags(call)
+        elements = s[rows] * s[columns] + ("dbias" in outs) * s[columns]
+        whole = elements // (4 if flags["VECTORS_OUT"] else 1)
+        constants = tile.constants() | flags | {"SPLIT": chunks > 1}
+        values = s | {"chunk": chunk, "chunks": chunks, "whole": whole}
+        groups = (ceil_div(s[columns], tile.TILE_N), ceil_div(s[rows], tile.TILE_M), chunks)
+        if chunks == 1:
+            yield call.dispatch(f"{names} {outs}", groups, values, constants)
+            return
+        scratch = chunks * elements * ELEMENT_BYTES
+        yield call.dispatch(names, groups, values, constants, scratch_bytes=scratch)
+        total = f"{call.kernel.name}_total"
+        yield call.dispatch(outs, ceil_div(whole, THREADS), values, constants, total, scratch_bytes=scratch)
+
+    return lower
+
+
+def _attention(call: Call) -> Iterator[Dispatch]:
+    s = call.sizes
+    tile = attention_tile(s["B"] * s["H"], s["T"], s["D"], call.limits)
+    constants = {"D": s["D"], "VECTORS": _vectors(s["D"]), "ROWS": tile.ROWS, "COLS": tile.COLS, "CHUNK": tile.CHUNK}
+    groups = (ceil_div(s["T"], tile.ROWS), s["B"] * s["H"], 1)
+    if call.kernel.name == "attention":
+        yield call.dispatch("qkv y lse", groups, s, constants)
+        return
+    yield call.dispatch("qkv y lse dy delta dqkv", groups, s, constants)
+    yield call.dispatch("qkv lse dy delta dqkv", groups, s, constants, "attention_backward_keys")
+
+
+def _cross_entropy(call: Call) -> Iterator[Dispatch]:
+    s = call.sizes
+    lanes = _lanes(ceil_div(s["V"], 8), 32, THREADS)
+    constants = {"LANES": lanes}
+    yield call.dispatch("logits targets losses lse", ceil_div(s["R"], THREADS // lanes), s, constants)
+    yield call.dispatch("targets losses loss", 1, s, {}, "cross_entropy_mean")
+
+
+def _cross_entropy_backward(call: Call) -> Iterator[Dispatch]:
+    s = call.sizes
+    yield call.dispatch("logits targets lse loss dloss dlogits", ceil_div(s["R"] * s["V"], THREADS), s)
+
+
+def _grad_norm(call: Call) -> Iterator[Dispatch]:
+    partials, total = call.operands["partials"], call.sizes["G"]
+    first = 0
+    for count, operands in _pieces(call, "grad", 64 * PARTIAL_ELEMENTS):
+        vectors = _vectors(count)
+        g = ceil_div(count, PARTIAL_ELEMENTS)
+        operands["partials"] = Operand(partials.region, partials.offset_bytes + first * ELEMENT_BYTES, g * ELEMENT_BYTES)
+        values = {"count": count // 4 if vectors else count, "partial_count": g}
+        yield call.dispatch("grad partials", g, values, {"VECTORS": vectors}, operands=operands)
+        first += g
+    yield call.dispatch("partials norm", 1, {"count": 0, "partial_count": total}, {"VECTORS": False}, "grad_norm_total")
+
+
+LOWER: dict[str, Callable[[Call], Iterator[Dispatch]]] = {
+    "fill": _flat("x", lambda call: {"value": call.params["value"]}),
+    "normal": _normal,
+    "embedding": _embedding,
+    "embedding_backward": _embedding_backward,
+    "layernorm": _layernorm,
+    "layernorm_backward": _layernorm_backward,
+    "linear": _product("x weight bias y", "R", "O", "I"),
+    "linear_backward_input": _product("dy weight dx", "R", "I", "O"),
+    "linear_backward_weight": _weight_product("x dy", "dweight dbias", "I", "O"),
+    "attention": _attention,
+    "attention_backward": _attention,
+    "gelu": _flat("x y"),
+    "gelu_backward": _flat("dy x dx"),
+    "add": _flat("a b y"),
+    "unembed": _product("x wte logits", "R", "V", "C"),
+    "unembed_backward_input": _product("dlogits wte dx", "R", "C", "V"),
+    "unembed_backward_weight": _weight_product("x dlogits", "dwte", "V", "C"),
+    "cross_entropy": _cross_entropy,
+    "cross_entropy_backward": _cross_entropy_backward,
+    "grad_norm": _grad_norm,
+    "adamw": _flat("grad norm recipe param m v", lambda call: {"decayed": call.params["decayed"]}),
+}
+
+
+def lower(tape: Tape, limits: Limits) -> list[Dispatch]:
+    """All dispatches of a tape, in order. Raises DeviceLimitError for what the device cannot hold or bind."""
+    dispatches: list[Dispatch] = []
+    for record in decode(tape):
+        dispatches.extend(LOWER[record.kernel.name](Call.of(record, limits)))
+    return dispatches

@@ -1,0 +1,260 @@
+"""webgpu, natively: tapes on a GPU through wgpu-py (wgpu-native, naga). The browser's host is webgpu_browser.py."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from ..compile.graph import REGIONS
+from ..compile.tape import OFFSET_MASK, REGION_SHIFT, Tape
+from ..dims import round_up
+from ..errors import DeviceError, DeviceLostError, DeviceOutOfMemoryError, DeviceUnavailableError
+from .gpu.dispatch import SCRATCH, Dispatch
+from .gpu.limits import NAMES, Limits
+from .gpu.lower import lower
+from .gpu.ranges import TokenCheck
+from .webgpu_ring import MetricRing
+
+UNIFORM_STRIDE_BYTES = 256
+SMALLEST_BYTES = 256
+
+
+@dataclass
+class Loaded:
+    """A tape ready to run. Prepared again when a region has moved (`generation`)."""
+
+    tape: Tape
+    dispatches: list[Dispatch]
+    ranges: list
+    generation: int = -1
+    checked: int = -1
+    calls: list = field(default_factory=list)
+    kept: list = field(default_factory=list)
+
+
+def native_limits(adapter) -> Limits:
+    """The adapter's real limits."""
+
+    def dashed(name: str) -> str:
+        return "".join(f"-{c.lower()}" if c.isupper() else c for c in name)
+
+    return Limits(**{ours: int(adapter.limits[dashed(theirs)]) for ours, theirs in NAMES.items()})
+
+
+def open_adapter():
+    """The best adapter, a real GPU before a software one. Raises DeviceUnavailableError where there is none."""
+    try:
+        import wgpu
+    except ImportError as error:
+        raise DeviceUnavailableError("webgpu", "the package wgpu drives the GPU", "it is not installed", "pip install wgpu") from error
+    adapters = [a for a in wgpu.gpu.enumerate_adapters_sync() if a.info["backend_type"] not in ("OpenGL", "OpenGLES", "Null")]
+    order = {"DiscreteGPU": 0, "IntegratedGPU": 1, "VirtualGPU": 2, "CPU": 3}
+    adapters.sort(key=lambda a: order.get(a.info["adapter_type"], 4))
+    if not adapters:
+        raise DeviceUnavailableError("webgpu", "a GPU with a Vulkan, Metal or D3D12 driver", "none was found", "use device=\"cpu\"")
+    return adapters[0]
+
+
+class Watch(logging.Handler):
+    """wgpu-py logs what it cannot raise (a lost device, an error without a caller); here it stops the run."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+class WebGPUMachine:
+    """A GPU. `limits` lowers what is asked of the adapter (tests run at WebGPU's defaults)."""
+
+    name = "webgpu"
+
+    def __init__(self, adapter=None, limits: Limits | None = None) -> None:
+        adapter = adapter or open_adapter()
+        import wgpu
+
+        self._wgpu = wgpu
+        self.limits = limits or replace(native_limits(adapter), storage_buffers=8)
+        wanted = {theirs: getattr(self.limits, ours) for ours, theirs in NAMES.items()}
+        wanted |= dict.fromkeys(("maxComputeWorkgroupSizeX", "maxComputeWorkgroupSizeY"), self.limits.invocations)
+        self._watch = Watch()
+        logging.getLogger("wgpu").addHandler(self._watch)
+        features = {"timestamp-query"} & set(adapter.features)
+        self._device = self._call(adapter.request_device_sync, required_features=sorted(features), required_limits=_dashed(wanted))
+        self.features = features
+        self._queue = self._device.queue
+        self.description = f"WebGPU, {adapter.info['device'] or adapter.info['vendor']}"
+        self._buffers: list = [None] * (SCRATCH + 1)
+        self._bytes = [0] * (SCRATCH + 1)
+        self._generation = 0
+        self._tokens = TokenCheck()
+        self._pipelines: dict = {}
+        self._dirty = False
+
+    def _call(self, method: Callable, *args, **kwargs):
+        """Call into wgpu; every error becomes a DeviceError, and a lost device stays lost."""
+        try:
+            result = method(*args, **kwargs)
+        except DeviceError:
+            raise
+        except Exception as error:  # wgpu's GPUError tree, RuntimeError, ValueError for limits
+            raise _device_error(str(error), type(error).__name__) from error
+        if self._watch.messages:
+            raise _device_error(self._watch.messages[0], "")
+        return result
+
+    # Memory
+
+    def _make(self, nbytes: int, usage: str):
+        usages = self._wgpu.BufferUsage
+        flags = 0
+        for word in usage.split():
+            flags |= getattr(usages, word)
+        return self._call(self._device.create_buffer, size=nbytes, usage=flags)
+
+    def allocate(self, region_bytes: dict[str, int]) -> None:
+        for region, nbytes in region_bytes.items():
+            self.limits.require_buffer(f"region {region}", nbytes)
+        for region, nbytes in region_bytes.items():
+            self._resize(REGIONS.index(region), nbytes)
+        self._tokens.resize(region_bytes.get("inputs", 0))
+
+    def _resize(self, index: int, nbytes: int) -> None:
+        nbytes = round_up(max(nbytes, SMALLEST_BYTES), 256)
+        if nbytes <= self._bytes[index]:
+            return
+        old, fresh = self._buffers[index], self._make(nbytes, "STORAGE COPY_SRC COPY_DST")
+        if old is not None:
+            if index != SCRATCH:
+                encoder = self._device.create_command_encoder()
+                encoder.copy_buffer_to_buffer(old, 0, fresh, 0, self._bytes[index])
+                self._call(self._queue.submit, [encoder.finish()])
+            old.destroy()
+        self._buffers[index], self._bytes[index] = fresh, nbytes
+        self._generation += 1
+
+    def _place(self, address: int, nbytes: int):
+        index, offset = address >> REGION_SHIFT, address & OFFSET_MASK
+        if offset + nbytes > self._bytes[index]:
+            raise DeviceError("webgpu", f"region {REGIONS[index]} holds {self._bytes[index]:,} bytes", f"{nbytes:,} at {offset:,} came")
+        return self._buffers[index], offset
+
+    def upload(self, address: int, data) -> None:
+        data = memoryview(data).cast("B")
+        buffer, offset = self._place(address, len(data))
+        self._tokens.uploaded(address, data)
+        self._call(self._queue.write_buffer, buffer, offset, data)
+
+    def download(self, address: int, nbytes: int) -> bytes:
+        buffer, offset = self._place(address, nbytes)
+        return bytes(self._call(self._queue.read_buffer, buffer, offset, nbytes))
+
+    def ring(self, address: int, nbytes: int, every: int = 8, slots: int = 3) -> MetricRing:
+        """Numbers of each step, read back without waiting for the GPU (see MetricRing)."""
+        return MetricRing(self, address, nbytes, every, slots)
+
+    # Tapes
+
+    def load(self, tape: Tape) -> Loaded:
+        loaded = Loaded(tape, lower(tape, self.limits), self._tokens.ranges_of(tape))
+        scratch = max((o.nbytes for d in loaded.dispatches for _, o, _ in d.bindings if o.region == SCRATCH), default=0)
+        self.limits.require_buffer("scratch", scratch)
+        self._resize(SCRATCH, scratch)
+        self._prepare(loaded)
+        return loaded
+
+    def _pipeline(self, dispatch: Dispatch):
+        layout_key = tuple((index, writes) for index, _, writes in dispatch.bindings)
+        key = (dispatch.kernel, dispatch.entry, dispatch.constants, layout_key)
+        if key not in self._pipelines:
+            kinds = [(index, "storage" if writes else "read-only-storage") for index, writes in layout_key] + [(15, "uniform")]
+            compute = self._wgpu.ShaderStage.COMPUTE
+            layout = self._call(
+                self._device.create_bind_group_layout,
+                entries=[{"binding": index, "visibility": compute, "buffer": {"type": kind}} for index, kind in kinds],
+            )
+            module = self._call(self._device.create_shader_module, code=dispatch.source())
+            pipeline = self._call(
+                self._device.create_compute_pipeline,
+                layout=self._call(self._device.create_pipeline_layout, bind_group_layouts=[layout]),
+                compute={"module": module, "entry_point": dispatch.entry},
+            )
+            self._pipelines[key] = pipeline, layout
+        return self._pipelines[key]
+
+    def _prepare(self, loaded: Loaded) -> None:
+        """Bind groups and uniforms for the buffers as they are now."""
+        uniforms = self._make(UNIFORM_STRIDE_BYTES * max(1, len(loaded.dispatches)), "UNIFORM COPY_DST")
+        image = b"".join(d.uniforms.ljust(UNIFORM_STRIDE_BYTES, b"\0") for d in loaded.dispatches)
+        if image:
+            self._call(self._queue.write_buffer, uniforms, 0, image)
+        loaded.calls, loaded.kept = [], [uniforms]
+        for number, dispatch in enumerate(loaded.dispatches):
+            pipeline, layout = self._pipeline(dispatch)
+            entries = [{"binding": 15, "resource": {"buffer": uniforms, "offset": number * UNIFORM_STRIDE_BYTES, "size": len(dispatch.uniforms)}}]
+            for index, operand, _ in dispatch.bindings:
+                if operand.offset_bytes + operand.nbytes > self._bytes[operand.region]:
+                    name = (*REGIONS, "scratch")[operand.region]
+                    raise DeviceError(
+                        dispatch.kernel, f"region {name} holds {self._bytes[operand.region]:,} bytes", f"{operand.nbytes:,} at {operand.offset_bytes:,} came"
+                    )
+                resource = {"buffer": self._buffers[operand.region], "offset": operand.offset_bytes, "size": operand.nbytes}
+                entries.append({"binding": index, "resource": resource})
+            group = self._call(self._device.create_bind_group, layout=layout, entries=entries)
+            loaded.calls.append((pipeline._internal, group._internal, *dispatch.groups))
+            loaded.kept.append(group)
+        loaded.generation = self._generation
+
+    def replay(self, loaded: Loaded) -> None:
+        self._tokens.require(loaded)
+        if loaded.generation != self._generation:
+            self._prepare(loaded)
+        self._call(self._encode, loaded.calls)
+
+    def _encode(self, calls: list) -> None:
+        """One pass, one submit. Below wgpu-py's public calls, which cost twice as much as the GPU's work on small models;
+        wgpu reports what is wrong in a pass when the encoder finishes, through the public call."""
+        from wgpu.backends.wgpu_native import lib
+
+        encoder = self._device.create_command_encoder()
+        compute = encoder.begin_compute_pass()
+        handle, none = compute._internal, self._wgpu.backends.wgpu_native.ffi.NULL
+        set_pipeline, set_group = lib.wgpuComputePassEncoderSetPipeline, lib.wgpuComputePassEncoderSetBindGroup
+        dispatch, last = lib.wgpuComputePassEncoderDispatchWorkgroups, None
+        for pipeline, group, x, y, z in calls:
+            if pipeline is not last:
+                set_pipeline(handle, pipeline)
+                last = pipeline
+            set_group(handle, 0, group, 0, none)
+            dispatch(handle, x, y, z)
+        compute.end()
+        self._queue.submit([encoder.finish()])
+
+    def wait(self) -> None:
+        """Until the GPU is idle."""
+        self._call(self._device._poll_wait)
+
+    def close(self) -> None:
+        for buffer in self._buffers:
+            if buffer is not None:
+                buffer.destroy()
+        self._buffers, self._pipelines = [None] * (SCRATCH + 1), {}
+        logging.getLogger("wgpu").removeHandler(self._watch)
+        self._device.destroy()
+
+
+def _dashed(limits: dict[str, int]) -> dict[str, int]:
+    return {"".join(f"-{c.lower()}" if c.isupper() else c for c in name): value for name, value in limits.items()}
+
+
+def _device_error(message: str, kind: str) -> DeviceError:
+    """wgpu's message as our error; the first lines say what and where."""
+    short = " ".join(line.strip() for line in message.splitlines()[:6])
+    if "lost" in message.lower():
+        return DeviceLostError("webgpu", "the GPU stays until the run ends", f"it went away ({short})", "the run stopped; go on from the last checkpoint")
+    if "OutOfMemory" in kind or "out of memory" in message.lower():
+        return DeviceOutOfMemoryError("webgpu", "the GPU has room for the model", f"it refused ({short})", "choose a smaller model or a smaller batch")
+    return DeviceError("webgpu", "the GPU takes every command", f"it reported: {short}", "the run stopped; please report this")

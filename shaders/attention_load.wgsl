@@ -1,0 +1,28 @@
+// Rows of {FROM} into the tiles: `first` is the element where row 0 of this head begins, `stride` the elements between rows.
+fn {FROM}_vector(first: u32, stride: u32, row: u32, d: u32) -> vec4f {
+    var value = vec4f(0.0);
+    if (row < sizes.T && d < D) {
+        let at = first + row * stride + d;
+//! if VECTORS
+        value = {FROM}[at / 4u];
+//! else
+        value.x = {FROM}[at];
+        if (d + 1u < D) { value.y = {FROM}[at + 1u]; }
+        if (d + 2u < D) { value.z = {FROM}[at + 2u]; }
+        if (d + 3u < D) { value.w = {FROM}[at + 3u]; }
+//! end
+    }
+    return value;
+}
+
+fn {FROM}_to_x(first: u32, stride: u32, row: u32, chunk: u32, lane: u32) {
+    for (var i = lane; i < ROWS * WIDE; i += THREADS) {
+        tile_x[i / WIDE * STRIDE + i % WIDE] = {FROM}_vector(first, stride, row + i / WIDE, chunk * CHUNK + i % WIDE * 4u);
+    }
+}
+
+fn {FROM}_to_y(first: u32, stride: u32, row: u32, chunk: u32, lane: u32) {
+    for (var i = lane; i < COLS * WIDE; i += THREADS) {
+        tile_y[i / WIDE * STRIDE + i % WIDE] = {FROM}_vector(first, stride, row + i / WIDE, chunk * CHUNK + i % WIDE * 4u);
+    }
+}
