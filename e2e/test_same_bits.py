@@ -1,0 +1,101 @@
+"""The CPU engine gives the same bits natively and in the tab, with one thread and with two; and a run that was interrupted
+equals one that was not."""
+
+from __future__ import annotations
+
+import pytest
+from driver import Driver, same_state
+
+from posttrainllm.backends.native import CpuMachine
+from posttrainllm.data.corpus import Corpus
+from posttrainllm.model.config import GPTConfig
+from posttrainllm.model.live import GPT
+from posttrainllm.model.program import Program
+from posttrainllm.train.state import checkpoint_of
+from posttrainllm.train.trainer import Trainer
+
+STEPS = 50
+SETTINGS = {"steps": STEPS, "warmup_steps": 10, "learning_rate": 0.002, "evaluate_every_steps": 25}
+
+
+@pytest.fixture(scope="session")
+def native():
+    """The run of `small` that all others must equal, made natively on two threads."""
+    config = GPTConfig.preset("small")
+    model = GPT(config, CpuMachine(2), Program(config))
+    model.initialise(42)
+    trainer = Trainer(model, Corpus.shakespeare(), SETTINGS)
+    for _ in trainer.run():
+        pass
+    return checkpoint_of(trainer, "native")
+
+
+def train(driver: Driver, steps: int = STEPS, **settings) -> str:
+    """Train `small` on Shakespeare for so many steps; the run's id."""
+    driver.ask("corpus.bundled")
+    driver.ask("train.start", preset="small", training=SETTINGS | {"steps": steps} | settings)
+    stopped = driver.wait("stopped", seconds=300)
+    assert stopped["reason"] == "finished" and stopped["step"] == steps
+    return stopped["run_id"]
+
+
+@pytest.mark.parametrize("threads", [2, 1])
+def test_fifty_steps_give_the_native_weights(contexts, site, plain_site, native, threads):
+    server = site if threads > 1 else plain_site  # a page that is not isolated has one thread
+    driver = Driver(contexts().new_page(), server.url)
+    ready = driver.wait("ready")
+    assert ready["threads"] == threads and ready["isolated"] == (threads > 1)
+    assert same_state(driver.checkpoint(train(driver)), native)
+
+
+def test_a_run_goes_on_after_a_reload_as_if_nothing_had_happened(contexts, site, native):
+    page = contexts().new_page()
+    driver = Driver(page, site.url)
+    driver.wait("ready")
+    run_id = train(driver, steps=20)
+    driver = Driver(page, site.url)  # the page is loaded anew: memory is gone, the run is in the file system
+    assert [row["run_id"] for row in driver.wait("ready")["runs"]] == [run_id]
+    driver.ask("runs.continue", run_id=run_id, steps=STEPS - 20)
+    assert driver.wait("stopped", seconds=300)["step"] == STEPS
+    assert same_state(driver.checkpoint(run_id), native)
+
+
+def test_pausing_and_writing_in_between_change_no_bit(contexts, site, native):
+    driver = Driver(contexts().new_page(), site.url)
+    driver.wait("ready")
+    driver.ask("settings", sample_every_seconds=0.1)
+    driver.ask("train.start", preset="small", training=SETTINGS)
+    driver.wait("step")
+    driver.ask("train.pause")
+    paused = driver.wait("paused")["step"]
+    driver.ask("write.start", prompt="ROMEO:", tokens=40)
+    driver.wait("wrote")
+    driver.ask("train.resume")
+    assert driver.wait("resumed")["step"] == paused
+    driver.ask("write.start", prompt="JULIET:", tokens=200)
+    assert same_state(driver.checkpoint(driver.wait("stopped", seconds=300)["run_id"]), native)
+
+
+def test_killing_the_tab_in_mid_save_keeps_a_good_run(contexts, site):
+    """The worker is ended at many moments of saves that follow each other closely; every time the run opens and goes on."""
+    context = contexts()
+    page = context.new_page()
+    driver = Driver(page, site.url)
+    driver.wait("ready")
+    run_id = train(driver, steps=2)
+    last = 2
+    for delay in (5, 15, 30, 60, 110):
+        driver = Driver(page, site.url)
+        driver.wait("ready")
+        driver.ask("settings", save_every_seconds=1)
+        driver.ask("runs.continue", run_id=run_id, steps=100_000)
+        saved = driver.wait("saved", seconds=60)["step"]
+        assert saved >= last
+        page.wait_for_timeout(900 + delay)  # about when the next save is being written
+        page.evaluate("worker.terminate()")
+        driver = Driver(page, site.url)
+        row = driver.wait("ready")["runs"][0]
+        assert (row["state"], row["resumable"]) == ("good", True) and row["step"] >= saved, row
+        opened = driver.call("runs.open", "opened", run_id=run_id)
+        assert opened["step"] >= saved
+        last = opened["step"]
