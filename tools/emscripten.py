@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tools import debian, lock, paths
-from tools.shell import BuildError, output, run
+from tools.shell import BuildError, output, run, say
 
 SUITE = "forky"
 OLDEST_MAJOR = 4
@@ -48,10 +48,16 @@ def setup() -> bool:
     """Make an Emscripten available; False when there is one already. Raises BuildError with the manual way."""
     if on_path() or ready().exists():
         return False
-    try:
-        unpack()
-    except BuildError as error:
-        raise BuildError(f"{error}\n{HELP}") from error
+    with lock.held("emscripten"):
+        for again in (True, False):
+            if ready().exists():  # another run made it meanwhile
+                return True
+            try:
+                unpack()
+            except BuildError as error:
+                if not again:
+                    raise BuildError(f"{error}\n{HELP}") from error
+                say("      Unpacking Debian failed; once more.")  # a mirror that hiccups costs a minute, not the set-up
     return True
 
 
@@ -77,7 +83,6 @@ def unpack() -> None:
 
 if __name__ == "__main__":
     try:
-        with lock.held("emscripten"):
-            setup()
+        setup()
     except BuildError as error:
         sys.exit(str(error))
