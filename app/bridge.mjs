@@ -202,6 +202,9 @@ export function recall(key) {
   try { return sessionStorage.getItem(`posttrainllm-${key}`) ?? ''; } catch { return ''; }
 }
 
+/** A file's size as a number that Python gets whole: MicroPython takes integers from JavaScript as 32 bits. */
+export function megabytes(file) { return file.size / 1e6; }
+
 /** Milliseconds since 1970 or an ISO text as the reader writes dates; '' where it is neither. */
 export function localTime(when) {
   const date = new Date(when);

@@ -1,11 +1,11 @@
 // The loss chart: uPlot and the little arithmetic a drawing needs. Python decides when to reset it; rows arrive straight from the worker.
 const MOST_POINTS = 6000; // beyond this neighbours are merged: the picture is the same and drawing stays under a few ms
-const DECAY = 0.9; // of the running mean that smooths the training line
 
 let plot = null;
 let reference = Math.log(256);
 let total = 0;
-let data;
+let data; // {step, raw, smooth} of training, in step order
+let evals; // [step, loss] of validation, in step order; they may arrive before the training rows of the same steps
 let mean = 0;
 let weight = 0;
 let drawing = false;
@@ -13,7 +13,8 @@ let lowest = Infinity;
 let highest = -Infinity;
 
 function clear() {
-  data = { step: [], raw: [], smooth: [], validation: [] };
+  data = { step: [], raw: [], smooth: [] };
+  evals = [];
   mean = weight = 0;
   lowest = Infinity;
   highest = -Infinity;
@@ -42,7 +43,30 @@ function box() {
   return { width: clientWidth, height: clientHeight };
 }
 
-const columns = () => [data.step, data.raw, data.smooth, data.validation];
+/** Both curves over one list of steps, which is what uPlot draws. */
+function columns() {
+  const steps = [];
+  const raw = [];
+  const smooth = [];
+  const validation = [];
+  const put = (step, i, loss) => {
+    steps.push(step);
+    raw.push(i < 0 ? null : data.raw[i]);
+    smooth.push(i < 0 ? null : data.smooth[i]);
+    validation.push(loss);
+  };
+  let next = 0;
+  for (let i = 0; i < data.step.length; i += 1) {
+    const step = data.step[i];
+    for (; evals[next]?.[0] < step; next += 1) put(evals[next][0], -1, evals[next][1]);
+    put(step, i, evals[next]?.[0] === step ? evals[next++][1] : null);
+  }
+  for (; next < evals.length; next += 1) put(evals[next][0], -1, evals[next][1]);
+  return [steps, raw, smooth, validation];
+}
+
+/** How much of the running mean one step keeps: it spans about a hundredth of the run, so short runs are not smeared. */
+const decay = () => 1 - Math.min(0.34, Math.max(0.03, 100 / (total || 1000)));
 
 function options() {
   const [ink, grid, train, validation] = [css('--muted'), css('--line'), css('--train'), css('--validation')];
@@ -89,11 +113,13 @@ function drawReference(u) {
 const shown = (value) => (value == null ? '' : value.toFixed(3));
 
 function readOut(u) {
-  const at = u.cursor.idx;
-  document.getElementById('legend-train').value = at == null ? '' : `${shown(data.smooth[at])} at step ${data.step[at]}`;
-  let eval_ = at;
-  while (eval_ != null && eval_ > 0 && data.validation[eval_] == null) eval_ -= 1;
-  document.getElementById('legend-validation').value = at == null ? '' : shown(data.validation[eval_]);
+  const [steps, , smooth, validation] = u.data;
+  let at = u.cursor.idx;
+  let before = at;
+  while (at > 0 && smooth[at] == null) at -= 1;
+  while (before > 0 && validation[before] == null) before -= 1;
+  document.getElementById('legend-train').value = at == null ? '' : `${shown(smooth[at])} at step ${steps[at]}`;
+  document.getElementById('legend-validation').value = before == null ? '' : shown(validation[before]);
 }
 
 /** Forget all points; `steps` sets the width, `vocabulary` the reference line ln V. */
@@ -110,15 +136,14 @@ function add(step, loss) {
   if (step <= (data.step.at(-1) ?? -1)) return; // a resumed run may repeat its last report
   const value = Number.isFinite(loss) ? loss : null;
   if (value != null) {
-    mean = DECAY * mean + (1 - DECAY) * value;
-    weight = DECAY * weight + (1 - DECAY);
+    mean = decay() * mean + (1 - decay()) * value;
+    weight = decay() * weight + (1 - decay());
     lowest = Math.min(lowest, value);
     highest = Math.max(highest, value);
   }
   data.step.push(step);
   data.raw.push(value);
   data.smooth.push(weight ? mean / weight : null);
-  data.validation.push(null);
 }
 
 /** rows: [[step, loss_nats, …], …] in order. */
@@ -131,16 +156,8 @@ export function push(rows) {
 /** A validation loss (nats) at a step. */
 export function validation(step, loss) {
   if (!Number.isFinite(loss)) return;
-  let at = data.step.length - 1;
-  while (at >= 0 && data.step[at] > step) at -= 1;
-  if (data.step[at] !== step) {
-    at += 1;
-    data.step.splice(at, 0, step);
-    data.raw.splice(at, 0, null);
-    data.smooth.splice(at, 0, data.smooth[at - 1] ?? null);
-    data.validation.splice(at, 0, null);
-  }
-  data.validation[at] = loss;
+  while (evals.length && evals.at(-1)[0] >= step) evals.pop(); // a continued run may evaluate a step again
+  evals.push([step, loss]);
   lowest = Math.min(lowest, loss);
   highest = Math.max(highest, loss);
   draw();
@@ -151,16 +168,13 @@ export function load(history, evals, steps) {
   total = steps;
   for (const [step, loss] of history) add(step, loss);
   for (const [step, loss] of evals) validation(step, loss);
-  for (let before = Infinity; data.step.length > MOST_POINTS && data.step.length < before;) {
-    before = data.step.length;
-    thin();
-  }
+  while (data.step.length > MOST_POINTS) thin();
   draw();
 }
 
 function thin() {
   const keep = [];
-  for (let i = 0; i < data.step.length; i += 1) if (i % 2 === 1 || data.validation[i] != null || i === 0) keep.push(i);
+  for (let i = 0; i < data.step.length; i += 1) if (i % 2 === 1 || i === 0) keep.push(i);
   for (const name of Object.keys(data)) data[name] = keep.map((i) => data[name][i]);
 }
 

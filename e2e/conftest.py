@@ -22,6 +22,15 @@ HERE = Path(__file__).parent
 DIST = Path(os.environ.get("PTL_DIST") or paths.DIST)
 DEBIAN_CHROMIUM = "/usr/bin/chromium"
 FLAGS = ["--no-sandbox", "--enable-unsafe-webgpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+# Keeps what the page says to its worker in window.sent.
+RECORDER = """{
+  window.sent = [];
+  const post = Worker.prototype.postMessage;
+  Worker.prototype.postMessage = function (message, transfer) {
+    window.sent.push(message.buffer ? { ...message, buffer: message.buffer.byteLength } : message.kind === 'init' ? { kind: 'init', stop_flag: Boolean(message.stop_flag) } : message);
+    return post.call(this, message, transfer);
+  };
+}"""
 
 
 def launch_options() -> dict:
@@ -71,6 +80,7 @@ def contexts(browser: Browser) -> Iterator[Callable[..., BrowserContext]]:
         # bypass_csp: the page forbids eval, which Playwright's wait_for_function uses. test_page.py opens one page without it.
         context = browser.new_context(**{"bypass_csp": True, "service_workers": "block", **options})
         context.set_default_timeout(20_000)
+        context.add_init_script(RECORDER)
         context.on("weberror", lambda error: errors.append(str(error.error)))
         context.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
         made.append(context)
@@ -85,8 +95,9 @@ def contexts(browser: Browser) -> Iterator[Callable[..., BrowserContext]]:
 
 @pytest.fixture
 def open_page(contexts, site: Server) -> Callable[..., Page]:
-    def open_(fake: dict | None = None, path: str = "", wait: bool = True, url: str | None = None, **options) -> Page:
+    def open_(fake: dict | None = None, path: str = "", wait: bool = True, url: str | None = None, script: str = "", **options) -> Page:
         context = contexts(**options)
+        context.add_init_script(script)
         if fake is not None:
             body = f"globalThis.scenario = {json.dumps(fake)};\n" + (HERE / "fake_worker.mjs").read_text()
             headers = {

@@ -20,7 +20,6 @@ let paused = false;
 let stopping = false;
 let writing = null;
 let clock = 0;
-const seen = []; // every request, for tests: ask with {kind: 'test.seen'}
 
 const post = (event, transfer = []) => postMessage(event, transfer);
 const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
@@ -110,7 +109,6 @@ const find = (request) => runs.find((each) => each.run_id === request.run_id);
 
 const handlers = {
   init(request) { flag = request.stop_flag; boot(); },
-  'test.seen'() { post({ kind: 'log', message: JSON.stringify(seen) }); },
   'corpus.bundled': (request) => corpus(request, 'Shakespeare', 'First Citizen:\nBefore we proceed any further, hear me speak.\n\n'.repeat(18000)),
   'corpus.text': (request) => corpus(request, request.name, request.text),
   'corpus.file': (request) => corpus(request, request.name, new TextDecoder().decode(request.buffer)),
@@ -189,7 +187,4 @@ function open(request) {
     history, evals: history.filter(([step]) => step % 20 === 0).map(([step, loss]) => [step, loss + 0.08]), corpus: { name: 'Shakespeare', sha256: '00', available: true } });
 }
 
-onmessage = ({ data }) => {
-  seen.push({ ...data, buffer: undefined, text: data.text?.slice(0, 100), stop_flag: undefined });
-  handlers[data.kind]?.(data);
-};
+onmessage = ({ data }) => handlers[data.kind]?.(data);

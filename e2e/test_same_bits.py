@@ -4,7 +4,7 @@ equals one that was not."""
 from __future__ import annotations
 
 import pytest
-from driver import Driver, same_state
+from e2e.driver import Driver, same_state
 
 from posttrainllm.backends.native import CpuMachine
 from posttrainllm.data.corpus import Corpus

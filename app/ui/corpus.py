@@ -10,7 +10,7 @@ import tabs
 import wire
 from dom import chosen, el, make, on, sentences, show, text, value
 
-LARGEST_FILE_BYTES = 256_000_000  # more would not fit a tab twice over; the trainer has its own, finer limits
+LARGEST_FILE_MB = 256  # more would not fit a tab twice over; the trainer has its own, finer limits
 
 _timer = None
 _latest = 0  # id of the newest request: an answer to an older one is out of date
@@ -118,11 +118,12 @@ def use_file(file):
         return
     tabs.go("train")
     el("corpus-upload").checked = True
-    if file.size > LARGEST_FILE_BYTES:
+    megabytes = bridge.megabytes(file)
+    if megabytes > LARGEST_FILE_MB:
         _file = None
         _source_changed()
         notices.error("corpus", "“{}” has {}; this page takes texts up to {}. Cut it into parts.".format(
-            name, fmt.size(file.size), fmt.size(LARGEST_FILE_BYTES)))
+            name, fmt.size(megabytes * 1e6), fmt.size(LARGEST_FILE_MB * 1e6)))
         return
     _file = file
     _source_changed()

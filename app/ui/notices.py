@@ -5,7 +5,7 @@ from dom import button, el, make, text
 
 def error(place, message):
     box = el(place + "-error") or el("page-error")
-    box.replaceChildren(make("p", message), button("Dismiss", lambda event: clear(place), "quiet-button"))
+    box.replaceChildren(make("p", message), button("×", lambda event: clear(place), "close", aria_label="Dismiss this message"))
     box.classList.add("shown")
 
 

@@ -22,7 +22,8 @@ KNOWN = {
     "evaluate_every_steps": ("Steps between validations", "Each draws one dot in the chart"),
     "evaluation_batches": ("Batches in a validation", "More is steadier and slower"),
 }
-ORDER = ["learning_rate", "minimum_learning_rate_fraction", "warmup_steps", "decay_steps", "batch", "seed", "weight_decay", "clip"]
+ORDER = ["learning_rate", "minimum_learning_rate_fraction", "warmup_steps", "decay_steps", "batch", "seed", "weight_decay", "clip",
+         "validation_fraction", "evaluate_every_steps", "evaluation_batches", "beta1", "beta2", "eps"]
 SEPARATE = ("steps",)  # has its own field beside the size
 
 _fields = []  # keys drawn as fields
@@ -93,7 +94,7 @@ def _draw(event=None):
     global _fields
     standard = defaults()
     known = [key for key in ORDER if key in standard or key == "batch"]
-    others = [key for key in standard if key not in known and key not in SEPARATE]
+    others = sorted(key for key in standard if key not in known and key not in SEPARATE)  # MicroPython's dicts keep no order
     _fields = [key for key in known + others if key == "batch" or isinstance(standard[key], (int, float, bool))]
     empty("settings-fields")
     for key in _fields:

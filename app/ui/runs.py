@@ -12,7 +12,7 @@ import wire
 from dom import button, el, empty, make, on, show, text
 
 MORE_STEPS = 500  # what "train more" adds to a finished run
-LARGEST_IMPORT_BYTES = 2_000_000_000
+LARGEST_IMPORT_MB = 2000
 
 _runs = []
 _asking = None  # (run_id, "rename" | "delete") while a question is open in the list
@@ -85,7 +85,7 @@ def _when(updated):
     if not updated:
         return ""
     if not isinstance(updated, str):
-        updated = updated * 1000 if updated < 1e11 else updated
+        updated = updated * 1000.0 if updated < 1e11 else float(updated)  # as a float: whole numbers cross to JavaScript in 32 bits
     return str(bridge.localTime(updated))
 
 
@@ -207,8 +207,9 @@ def _question(run):
 
 def import_file(file):
     notices.clear("runs")
-    if file.size > LARGEST_IMPORT_BYTES:
-        return notices.error("runs", "“" + str(file.name) + "” has " + fmt.size(file.size) + ": that is more than a tab can open.")
+    megabytes = bridge.megabytes(file)
+    if megabytes > LARGEST_IMPORT_MB:
+        return notices.error("runs", "“" + str(file.name) + "” has " + fmt.size(megabytes * 1e6) + ": that is more than a tab can open.")
     text("runs-lead", "Reading " + str(file.name) + "…")
     return wire.send("runs.import", {"name": file.name}, "runs", file=file, answered=_imported)
 

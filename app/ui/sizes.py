@@ -52,8 +52,10 @@ def label():
 
 
 def request(event=None):
-    """Ask what the present choice costs, a moment after the last change."""
+    """Ask what the present choice costs, a moment after the last change. Until the answer the old one counts no more."""
     global _timer
+    state.plan = None
+    notices.clear("plan")
     bridge.cancel(_timer)
     _timer = bridge.later(150, _ask)
 
@@ -62,7 +64,6 @@ def _ask():
     global _latest
     if not state.ready or state.busy():
         return
-    notices.clear("plan")
     try:
         fields = choice()
         fields["training"] = recipe.training()
@@ -104,7 +105,9 @@ def _facts(plan):
         steps = recipe.steps()
         estimate = "About " + fmt.duration(plan["seconds_estimate"]) + (" for " + fmt.plural(steps, "step") if steps else "")
         if fmt.finite(plan.get("passes_over_corpus")):
-            estimate += "; it sees the text " + fmt.significant(plan["passes_over_corpus"], 2) + " times"
+            passes = plan["passes_over_corpus"]
+            seen = str(round(passes * 100)) + " % of the text" if passes < 1 else "the text " + fmt.significant(passes, 2) + " times"
+            estimate += "; it reads " + seen
         estimate += "."
     text("plan-estimate", estimate)
     warnings = list(plan.get("warnings") or [])
@@ -155,7 +158,7 @@ def _draw(names):
 
 def _ready(event):
     presets = event.get("presets") or {}
-    names = [name for name in EARLY_NAMES if name in presets] + sorted(name for name in presets if name not in EARLY_NAMES)
+    names = sorted(presets, key=lambda name: presets[name].get("parameters") or 0)
     if names:
         _draw(names)
     _changed()
@@ -174,3 +177,4 @@ def start():
     on("settings-fields", "input", request)
     wire.on("ready", _ready)
     wire.on("corpus", request)
+    wire.on("ready", lambda event: bridge.chart.extend(recipe.steps() or 1))

@@ -55,10 +55,9 @@ def evaluation(event):
     if not fmt.finite(loss):
         return
     _best = loss if _best is None or loss < _best else _best
-    shown = fmt.fixed(loss, 3)
+    text("stat-validation", fmt.fixed(loss, 3))
     if loss > _best:
-        shown += " (best " + fmt.fixed(_best, 3) + ")"
-    text("stat-validation", shown)
+        el("stat-validation").appendChild(make("small", "best " + fmt.fixed(_best, 3)))
     bridge.chart.validation(event.get("step"), loss)
 
 

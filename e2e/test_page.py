@@ -1,0 +1,251 @@
+"""The Train view, on the fake trainer: one click to a falling loss, every button, every kind of refusal."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+HOSTILE = '<img src=x onerror="document.title=1">'
+SLOW = {"steps": 100_000, "step_ms": 5}
+
+
+def number(page: Page, name: str) -> float:
+    return float(page.inner_text(f"#stat-{name}").split()[0].replace(",", ""))
+
+
+def sent(page: Page, kind: str) -> list[dict]:
+    """The requests of one kind that the page has made."""
+    return [message for message in page.evaluate("window.sent") if message["kind"] == kind]
+
+
+def phase(page: Page, name: str) -> None:
+    page.wait_for_selector(f'body[data-phase="{name}"]')
+
+
+def stepping(page: Page, beyond: int = 0) -> None:
+    page.wait_for_function(f"parseInt(document.getElementById('stat-step').textContent.replace(',', '')) > {beyond}")
+
+
+def error(page: Page, place: str, words: str) -> None:
+    """A sentence beside the thing that failed, which goes away when dismissed."""
+    expect(page.locator(f"#{place}-error")).to_contain_text(words)
+    page.click(f"#{place}-error button.close")
+    expect(page.locator(f"#{place}-error")).to_be_hidden()
+
+
+def test_usable_within_a_second(open_page, contexts):
+    times = []
+    for _ in range(3):
+        page = open_page(fake={})
+        times.append(page.evaluate("performance.getEntriesByName('usable')[0].startTime"))
+    assert min(times) < 1000, f"usable after {times} ms"
+
+
+def test_one_click_to_a_falling_loss(open_page):
+    page = open_page(fake={"steps": 120})
+    expect(page.locator("#run-status")).to_contain_text("Ready: Shakespeare, medium size, 842,496 parameters")
+    page.click("#train-start")
+    stepping(page, 10)
+    early = number(page, "loss")
+    phase(page, "ended")
+    assert number(page, "loss") < early - 0.5
+    assert number(page, "bits") == pytest.approx(number(page, "loss") / 0.6931, abs=0.01)
+    assert page.evaluate("document.getElementById('train-progress').value") == 120
+    expect(page.locator("#run-status")).to_contain_text("Finished 120 steps")
+    assert sent(page, "train.start")[0]["preset"] == "medium"
+    assert sent(page, "train.start")[0]["training"] == {"steps": 120}, "only what differs from the defaults, and the steps"
+
+
+def test_pressed_before_the_trainer_is_ready(open_page):
+    page = open_page(fake={"boot_ms": 1500, "steps": 30}, wait=False)
+    page.click("#train-start")
+    expect(page.locator("#run-status")).to_contain_text("Training starts by itself as soon as the trainer has loaded")
+    page.click("#train-cancel")
+    phase(page, "idle")
+    page.click("#train-start")
+    phase(page, "ended")
+
+
+def test_pressed_before_the_page_has_python(contexts, open_page, site):
+    page = open_page(fake={"steps": 30}, script="addEventListener('DOMContentLoaded', () => document.getElementById('train-start').click())")
+    phase(page, "ended")
+    assert len(sent(page, "train.start")) == 1
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+def test_pause_resume_extend_stop(open_page, plain_site, isolated):
+    page = open_page(fake=SLOW, url=None if isolated else plain_site.url)
+    assert sent(page, "init")[0]["stop_flag"] == isolated
+    page.click("#train-start")
+    stepping(page, 5)
+    page.click("#train-pause")
+    phase(page, "paused")
+    at = page.inner_text("#stat-step")
+    page.wait_for_timeout(250)
+    assert page.inner_text("#stat-step") == at, "no step while paused"
+    page.click("#train-resume")
+    stepping(page, int(at.split()[0]))
+    page.fill("#train-extend-steps", "250")
+    page.click("#train-extend")
+    expect(page.locator("#stat-step")).to_contain_text("of 100,250")
+    page.click("#train-stop")
+    phase(page, "ended")
+    expect(page.locator("#run-status")).to_contain_text("Stopped after")
+    page.click("#train-extend")
+    phase(page, "running")
+    assert len(sent(page, "train.extend")) == 2
+
+
+def test_leaving_while_training_asks(open_page):
+    page = open_page(fake=SLOW)
+    asked = []
+    page.on("dialog", lambda dialog: (asked.append(dialog.type), dialog.dismiss()))
+    page.click("#train-start")
+    stepping(page)
+    assert [lock["name"] for lock in page.evaluate("navigator.locks.query()")["held"]] == ["posttrainllm-training"]
+    page.close(run_before_unload=True)
+    page.wait_for_timeout(300)
+    assert asked == ["beforeunload"] and not page.is_closed()
+    page.click("#train-stop")
+    phase(page, "ended")
+    page.wait_for_function("navigator.locks.query().then((locks) => locks.held.length === 0)")
+
+
+def test_pasted_text(open_page):
+    page = open_page(fake={"steps": 20})
+    page.check("#corpus-paste", force=True)
+    page.click("#train-start")
+    error(page, "train", "There is no text yet")
+    page.fill("#corpus-text", f"Ünïcode {HOSTILE} " * 20)
+    expect(page.locator("#corpus-facts")).to_contain_text("characters")
+    expect(page.locator("#corpus-warnings")).to_contain_text("This text is small")
+    page.click("#corpus-preview-box summary")
+    expect(page.locator("#corpus-preview")).to_contain_text(HOSTILE)
+    page.fill("#corpus-text", "The newest text counts. " * 90)
+    page.click("#train-start")  # at once: before the pause after which a paste is sent by itself
+    phase(page, "ended")
+    kinds = [message["kind"] for message in page.evaluate("window.sent")]
+    assert kinds.index("train.start") > len(kinds) - 1 - kinds[::-1].index("corpus.text")
+    assert sent(page, "corpus.text")[-1]["text"].startswith("The newest")
+    assert page.title().startswith("posttrainllm")
+
+
+def test_file_chosen_and_dropped(open_page, tmp_path):
+    page = open_page(fake={"steps": 20})
+    chosen = tmp_path / "notes.md"
+    chosen.write_text("# Notes\nsome text\n" * 100)
+    page.set_input_files("#corpus-file", chosen)
+    expect(page.locator("#corpus-facts")).to_contain_text("1.8 kB · 1,800 characters · 201 lines")
+    assert sent(page, "corpus.file")[-1]["buffer"] == 1800
+    page.evaluate(
+        """() => {
+        const data = new DataTransfer();
+        data.items.add(new File(['dropped text '.repeat(50)], 'dropped.txt'));
+        for (const kind of ['dragenter', 'dragover', 'drop']) document.body.dispatchEvent(new DragEvent(kind, { dataTransfer: data, bubbles: true, cancelable: true }));
+    }"""
+    )
+    expect(page.locator("#run-status")).to_contain_text("dropped.txt")
+    expect(page.locator("#drop")).to_be_hidden()
+
+
+def test_file_that_cannot_be_used(open_page, tmp_path):
+    page = open_page(fake={"fail": {}})
+    page = open_page(fake={"fail": {"corpus": "This file is not text: it has bytes that no text has. Save it as UTF-8 text and try again."}})
+    (tmp_path / "picture.txt").write_bytes(bytes(range(256)) * 10)
+    page.set_input_files("#corpus-file", tmp_path / "picture.txt")
+    expect(page.locator("#corpus-error")).to_contain_text("This file is not text")
+    page.click("#train-start")
+    error(page, "train", "The text cannot be used as it is")
+
+
+def test_sizes_tell_their_cost(open_page):
+    page = open_page(fake={})
+    expect(page.locator("#plan-facts")).to_have_text(re.compile(r"842,496 parameters · 53.5 MB of memory"))
+    page.check("#preset-tiny", force=True)
+    expect(page.locator("#plan-facts")).to_contain_text("70,464 parameters")
+    page.fill("#setting-steps", "1000")
+    expect(page.locator("#plan-estimate")).to_contain_text("About 1 min 35 s for 1,000 steps")
+    page.check("#preset-custom", force=True)
+    page.fill("#size-heads", "5")
+    expect(page.locator("#plan-error")).to_contain_text("5 heads do not divide a width of 48")
+    page.click("#train-start")
+    error(page, "train", "The size cannot be used")
+    page.fill("#size-heads", "")
+    expect(page.locator("#plan-error")).to_contain_text("“Heads” needs a number.")
+    page.fill("#size-heads", "4")
+    page.fill("#size-channels", "8192")
+    expect(page.locator("#plan-warnings")).to_contain_text("This model needs more memory than the 4.0 GB a tab can have.")
+    page.click("#train-start")
+    error(page, "train", "needs more memory")
+    assert not sent(page, "train.start")
+    page.check("#preset-small", force=True)
+    page.click("#train-start")
+    phase(page, "running")
+    expect(page.locator("#preset-tiny")).to_be_disabled()
+
+
+def test_settings_send_what_differs(open_page):
+    page = open_page(fake={"steps": 40})
+    page.click("#settings summary")
+    page.fill("#setting-learning_rate", "0.001")
+    page.fill("#setting-batch", "8")
+    page.fill("#setting-steps", "25")
+    page.click("#train-start")
+    phase(page, "ended")
+    [start] = sent(page, "train.start")
+    assert start["training"] == {"learning_rate": 0.001, "steps": 25, "decay_steps": 25}
+    assert start["config"] == {"layers": 4, "channels": 128, "heads": 4, "context": 128, "batch": 8}
+    page.click("#settings-reset")
+    assert page.input_value("#setting-learning_rate") == "0.0003"
+    assert page.input_value("#setting-steps") == "40"
+
+
+def test_sample_changes_and_stays_text(open_page):
+    page = open_page(fake={"steps": 70, "sample": HOSTILE})
+    page.click("#train-start")
+    expect(page.locator("#sample-text")).to_contain_text("[20]")
+    phase(page, "ended")
+    expect(page.locator("#sample-text")).to_contain_text("[60]")
+    expect(page.locator("#sample-text")).to_contain_text(HOSTILE)
+    page.click("#sample-history-box summary")
+    assert page.locator("#sample-history li").count() == 2
+    expect(page.locator("#sample-history")).to_contain_text("[20]")
+    assert page.locator("main img").count() == 0
+
+
+def test_failures_leave_the_page_usable(open_page):
+    page = open_page(fake={"steps": 60, "fail": {"save_at": 10, "nonfinite_at": 40}})
+    page.click("#train-start")
+    expect(page.locator("#train-error")).to_contain_text("There is no room left to save this run")
+    expect(page.locator("#train-error")).to_contain_text("The loss became infinite")
+    phase(page, "ended")
+    page.click("#train-again")
+    phase(page, "running")
+
+    page = open_page(fake={"fail": {"start": "This model needs 5.2 GB."}})
+    page.click("#train-start")
+    error(page, "train", "This model needs 5.2 GB.")
+    phase(page, "idle")
+
+
+def test_a_lost_trainer_can_be_started_again(open_page, contexts):
+    page = open_page(fake={"fail": {"crash": True}})
+    page.click("#train-start")
+    expect(page.locator("#page-error")).to_contain_text("The trainer stopped unexpectedly")
+    expect(page.locator("#engine-name")).to_have_text("Stopped")
+    phase(page, "idle")
+    page.click("#restart")
+    page.wait_for_selector("#engine.ready")
+    expect(page.locator("#page-error")).to_be_hidden()
+    contexts.errors.clear()  # the crash itself was an error
+
+
+def test_no_announcement_per_step(open_page):
+    page = open_page(fake={"steps": 200})
+    page.evaluate("window.said = []; new MutationObserver(() => said.push(document.getElementById('announce').textContent)).observe(document.getElementById('announce'), { childList: true })")
+    page.click("#train-start")
+    phase(page, "ended")
+    assert len(page.evaluate("said")) == 2, page.evaluate("said")
+    assert re.match(r"Training loss 1\.\d+ after 200 steps, validation loss", page.get_attribute("#chart", "aria-label"))
