@@ -203,7 +203,7 @@ def _require_same_text(checkpoint: Checkpoint, corpus: Corpus) -> None:
         name = checkpoint.corpus.get("name")
         raise DataError(
             "resume",
-            f"a run goes on with the text it began with, {quote(name)} (sha256 {quote(sha256)})",
+            f"a run goes on with the text it began with, {quote(name)} (sha256 {ascii(sha256)[:80]})",
             f"{corpus.name!r} (sha256 {corpus.sha256!r}) came",
             "choose that text, or start a new run with this one",
         )
