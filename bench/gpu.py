@@ -1,0 +1,226 @@
+"""The GPU engine measured: matmul rates, time of each kernel, training steps. python -m bench.gpu matmul|step|kernels|parity
+
+Every figure is of the adapter it prints. Steps are timed without reading anything back until the last, as the ring does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import struct
+import time
+from collections import defaultdict
+from dataclasses import replace
+
+from posttrainllm.backends.gpu import tiles
+from posttrainllm.backends.gpu.tiles import MatmulTile
+from posttrainllm.backends.webgpu import WebGPUMachine
+from posttrainllm.compile import Graph, Value, place, record
+from posttrainllm.compile.tape import address
+from posttrainllm.model.config import GPTConfig
+from posttrainllm.model.program import DLOSS, LOSS, NORM, RECIPE, SEED, initial_weights, pack_recipe, training_step
+
+PYTORCH_EAGER_F32_MS = {
+    "small": 4.5, "medium": 5.5, "large": 7.8, "xl": 10.3, "huge": 15.3, "massive": 22.8, "mega": 21.2,
+    "gpt2-bytes": 64.0, "behemoth": 55.0, "behemoth-b8": 293.0,
+}  # fmt: skip
+"""PyTorch 2.11 eager float32 on an H200."""
+LAYOUTS = {"NN": "linear", "NT": "linear_backward_input", "TN": "linear_backward_weight"}
+SWEEP = [
+    MatmulTile(128, 128, 16, 8, 8, 4), MatmulTile(128, 128, 16, 8, 8, 8), MatmulTile(128, 128, 16, 8, 8, 16),
+    MatmulTile(128, 128, 8, 8, 8, 8), MatmulTile(128, 64, 16, 8, 8, 8), MatmulTile(64, 128, 16, 8, 8, 8),
+    MatmulTile(64, 64, 32, 4, 4, 8), MatmulTile(64, 64, 16, 8, 4, 8), MatmulTile(64, 64, 16, 4, 4, 16),
+    MatmulTile(64, 64, 32, 8, 4, 8), MatmulTile(32, 32, 32, 4, 4, 8), MatmulTile(128, 128, 32, 8, 8, 8),
+    MatmulTile(128, 256, 16, 8, 16, 8), MatmulTile(256, 128, 16, 16, 8, 8), MatmulTile(64, 64, 16, 8, 8, 8),
+]  # fmt: skip
+
+
+def config_of(name: str) -> GPTConfig:
+    """A preset, or "gpt2-bytes", or "behemoth-b8"."""
+    if name == "gpt2-bytes":
+        return GPTConfig.preset("gpt2", vocabulary=256)
+    base, _, batch = name.partition("-b")
+    config = GPTConfig.preset(base)
+    return config.with_batch(int(batch)) if batch else config
+
+
+def one_kernel(name: str, sizes: dict[str, int]):
+    """(tape, region bytes) of one kernel on operands side by side."""
+    graph, at, values = Graph(), 0, {}
+    from posttrainllm.dims import product, round_up
+    from posttrainllm.ops import kernel
+
+    regions = ("params", "grads", "m", "v", "arena")
+    for number, argument in enumerate(kernel(name).args):
+        shape = kernel(name).shape(argument, sizes)
+        values[argument.name] = Value(argument.name, shape, "f32", regions[number], 0)
+        at = max(at, round_up(product(shape) * 4, 256))
+    graph.call(name, sizes, **values)
+    plan = place(graph)
+    return record(plan), plan.region_bytes
+
+
+def median_ms(machine, loaded, repeats: int, inner: int) -> float:
+    """Median milliseconds of a replay, `inner` of them between waits, after one unmeasured."""
+    machine.replay(loaded)
+    machine.wait()
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        for _ in range(inner):
+            machine.replay(loaded)
+        machine.wait()
+        times.append((time.perf_counter() - began) / inner)
+    return statistics.median(times) * 1e3
+
+
+def random_regions(machine, region_bytes) -> None:
+    """Random numbers everywhere: zeros run faster than data."""
+    import numpy as np
+
+    from posttrainllm.compile.graph import REGIONS
+    from posttrainllm.compile.tape import REGION_SHIFT
+
+    block = np.random.default_rng(0).standard_normal(4 << 20).astype("<f4").tobytes()
+    for region, nbytes in region_bytes.items():
+        for start in range(0, nbytes, len(block)):
+            machine.upload(REGIONS.index(region) << REGION_SHIFT | start, block[: nbytes - start])
+
+
+def matmul(machine, size: int, layouts: list[str]) -> list[dict]:
+    """TFLOP/s of every tile that the device runs, at size³."""
+    rows = []
+    for layout in layouts:
+        tape, need = one_kernel(LAYOUTS[layout], {"R": size, "I": size, "O": size})
+        machine.allocate(need)
+        random_regions(machine, need)
+        for tile in SWEEP:
+            if not tile.fits(machine.limits):
+                continue
+            kept, tiles.MATMUL_TILES = tiles.MATMUL_TILES, (tile,)
+            try:
+                ms = median_ms(machine, machine.load(tape), 3, 4)
+                rows.append({"layout": layout, "tile": list(tile.constants().values()), "ms": ms, "tflops": 2 * size**3 / ms / 1e9})
+            except Exception as error:  # noqa: BLE001 - a tile that a driver refuses is a result
+                rows.append({"layout": layout, "tile": list(tile.constants().values()), "error": str(error)[:200]})
+            finally:
+                tiles.MATMUL_TILES = kept
+            print(json.dumps(rows[-1]), flush=True)
+    return rows
+
+
+class Steps:
+    """A model that trains on made-up tokens."""
+
+    def __init__(self, machine, name: str) -> None:
+        self.machine, config = machine, config_of(name)
+        initial, self.step = initial_weights(config), training_step(config)
+        need: dict[str, int] = {}
+        for each in (initial, self.step):
+            for region, nbytes in each.plan.region_bytes.items():
+                need[region] = max(need.get(region, 0), nbytes)
+        machine.allocate(need)
+        machine.upload(address(SEED), struct.pack("<Q", 42))
+        machine.upload(address(DLOSS), struct.pack("<f", 1.0))
+        machine.replay(machine.load(initial.tape))
+        count = config.batch * config.context
+        self.tokens = struct.pack(f"<{count}i", *((i * 7919 + i // 3) % 256 for i in range(count)))
+        machine.upload(address(self.step.tokens), self.tokens)
+        machine.upload(address(self.step.targets), self.tokens[4:] + self.tokens[:4])
+        machine.upload(address(RECIPE), pack_recipe((3e-4, 0.9, 0.95, 1e-8, 0.1, 1.0, 1.0, 1.0)))
+        began = time.perf_counter()
+        self.loaded = machine.load(self.step.tape)
+        self.prepare_seconds = time.perf_counter() - began
+        self.flops = self.step.plan.graph.flops()
+
+    def measure(self, name: str, repeats: int = 5) -> dict:
+        """Milliseconds a step: without reading back, and with loss and norm read every step."""
+        machine = self.machine
+        first = median_ms(machine, self.loaded, 1, 2)
+        inner = max(2, min(20, int(300 / first)))
+        free = median_ms(machine, self.loaded, repeats, inner)
+        began = time.perf_counter()
+        for _ in range(inner):
+            machine.upload(address(self.step.tokens), self.tokens)
+            machine.replay(self.loaded)
+        host = (time.perf_counter() - began) / inner * 1e3
+        machine.wait()
+        times = []
+        for _ in range(inner):
+            began = time.perf_counter()
+            machine.upload(address(self.step.tokens), self.tokens)
+            machine.replay(self.loaded)
+            machine.download(address(LOSS), 4), machine.download(address(NORM), 4)
+            times.append(time.perf_counter() - began)
+        loss = struct.unpack("<f", machine.download(address(LOSS), 4))[0]
+        row = {
+            "preset": name, "ms": round(free, 3), "ms_read_each_step": round(statistics.median(times) * 1e3, 3), "host_ms": round(host, 3),
+            "dispatches": len(self.loaded.dispatches), "tflops": round(self.flops / free / 1e9, 2),
+            "prepare_seconds": round(self.prepare_seconds, 2), "loss": round(loss, 4),
+        }  # fmt: skip
+        if name in PYTORCH_EAGER_F32_MS:
+            row["pytorch_eager_f32_ms"] = PYTORCH_EAGER_F32_MS[name]
+            row["ratio"] = round(PYTORCH_EAGER_F32_MS[name] / free, 2)
+        return row
+
+
+def kernel_times(machine, loaded) -> dict[str, tuple[int, float]]:
+    """Entry to (dispatches, total microseconds), by timestamps around a pass for each dispatch."""
+    wgpu, device, count = machine._wgpu, machine._device, len(loaded.dispatches)
+    queries = device.create_query_set(type="timestamp", count=2 * count)
+    resolved = device.create_buffer(size=16 * count, usage=wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC)
+    for _ in range(2):
+        encoder = device.create_command_encoder()
+        for number, dispatch in enumerate(loaded.dispatches):
+            writes = {"query_set": queries, "beginning_of_pass_write_index": 2 * number, "end_of_pass_write_index": 2 * number + 1}
+            compute = encoder.begin_compute_pass(timestamp_writes=writes)
+            compute.set_pipeline(machine._pipeline(dispatch)[0])
+            compute.set_bind_group(0, loaded.kept[1 + number])
+            compute.dispatch_workgroups(*dispatch.groups)
+            compute.end()
+        encoder.resolve_query_set(queries, 0, 2 * count, resolved, 0)
+        device.queue.submit([encoder.finish()])
+        ticks = struct.unpack(f"<{2 * count}Q", bytes(device.queue.read_buffer(resolved)))
+    totals: dict[str, list] = defaultdict(lambda: [0, 0.0])
+    for number, dispatch in enumerate(loaded.dispatches):
+        shape = " ".join(str(v) for v in struct.unpack(f"<{len(dispatch.uniforms) // 4}I", dispatch.uniforms)[:3])
+        entry = totals[f"{dispatch.entry} {shape}" if "linear" in dispatch.entry else dispatch.entry]
+        entry[0] += 1
+        entry[1] += (ticks[2 * number + 1] - ticks[2 * number]) / 1e3
+    return {name: (n, round(us, 1)) for name, (n, us) in sorted(totals.items(), key=lambda item: -item[1][1])}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["matmul", "step", "kernels"])
+    parser.add_argument("names", nargs="*", help="presets, or matmul layouts NN NT TN")
+    parser.add_argument("--size", type=int, default=4096)
+    parser.add_argument("--default-limits", action="store_true")
+    parser.add_argument("--out")
+    options = parser.parse_args()
+    machine = WebGPUMachine()
+    if options.default_limits:
+        from posttrainllm.backends.gpu.limits import DEFAULT
+
+        real = machine.limits
+        machine.close()
+        machine = WebGPUMachine(limits=replace(DEFAULT, buffer_bytes=real.buffer_bytes, binding_bytes=real.binding_bytes))
+    print(json.dumps({"adapter": machine.description, "limits": str(machine.limits), "features": sorted(machine.features)}))
+    rows = []
+    if options.what == "matmul":
+        rows = matmul(machine, options.size, options.names or list(LAYOUTS))
+    for name in options.names if options.what != "matmul" else []:
+        steps = Steps(machine, name)
+        if options.what == "step":
+            rows.append(steps.measure(name))
+        else:
+            rows.append({"preset": name, "kernels": kernel_times(machine, steps.loaded)})
+        print(json.dumps(rows[-1]), flush=True)
+    if options.out:
+        with open(options.out, "w") as file:
+            json.dump({"adapter": machine.description, "rows": rows}, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

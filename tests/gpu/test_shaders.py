@@ -1,0 +1,57 @@
+"""The shaders say the same as the ops: names, order and types of arguments; and the templates expand to plain WGSL."""
+
+import re
+
+import pytest
+
+from posttrainllm.backends.gpu import shader
+from posttrainllm.backends.gpu.dispatch import STEMS, stem_of
+from posttrainllm.ops import KERNELS
+from posttrainllm.ops.spec import WRITTEN
+
+pytestmark = pytest.mark.native_only(reason="reads shaders/ of the clone")
+
+
+def section_of(kernel):
+    return "\n".join(shader.Expansion({}).run(shader.sections(stem_of(kernel.name))[kernel.name].splitlines()))
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+def test_arguments_are_the_ops(kernel):
+    found = [a for a in shader.arguments(section_of(kernel)) if a.index < shader.FIRST_SCRATCH]
+    assert [a.name for a in found] == [a.name for a in kernel.args]
+    assert [a.index for a in found] == list(range(len(kernel.args)))
+    assert [a.writes for a in found] == [a.role in WRITTEN for a in kernel.args]
+    assert [a.type == "array<i32>" for a in found] == [a.dtype == "i32" for a in kernel.args]
+    assert f"fn {kernel.name}(" in section_of(kernel)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+def test_comments_give_the_ops_dimensions(kernel):
+    text = shader.text_of(stem_of(kernel.name))
+    section = text[text.index(f"//! kernel {kernel.name}\n") :]
+    for argument in kernel.args:
+        written = re.search(rf"> {argument.name}: [^;]+; // \[([^\]]+)\]", section)
+        assert written and written[1] == ",".join(argument.dims), argument.name
+
+
+def test_every_kernel_has_a_section_and_every_section_a_kernel():
+    found = [name for stem in STEMS for name in shader.sections(stem)]
+    assert sorted(found) == sorted(kernel.name for kernel in KERNELS)
+
+
+def test_inputs_that_share_a_buffer_with_an_output_become_read_write():
+    text = shader.module("add", "add", (("VECTORS", False),), frozenset({0, 2}))
+    assert "var<storage, read_write> a: array<Element>" in text
+    assert "var<storage, read> b: array<Element>" in text
+    assert "alias Element = f32;" in text and "//!" not in text
+
+
+def test_directives():
+    lines = [
+        "const COUNT = 2u;", "const TWICE = COUNT * 2u;", "//! unroll i TWICE", "//! if TWICE == 4 && !OFF", "sum += v{i}.{xyzw[i]};",
+        "//! else", "no", "//! end", "//! end",
+    ]  # fmt: skip
+    assert shader.Expansion({"COUNT": 2}).run(["const OFF = false;", *lines])[-4:] == [f"sum += v{i}.{'xyzw'[i]};" for i in range(4)]
+    with pytest.raises(ValueError, match="no //! end"):
+        shader.Expansion({}).run(["//! if true", "x"])
