@@ -6,7 +6,6 @@
     uplot/             uPlot.esm.js, uPlot.min.css    engine/        engine-threads.{mjs,wasm}, engine-single.{mjs,wasm}
     posttrainllm.zip   the Python package and its settings          shakespeare.txt   the bundled corpus
     site.json          where the worker finds Pyodide, the package, the corpus and the snapshot
-    site.json          where the worker finds those with a version in their name
     precache.json      [{url, sha256, bytes, tier}], for sw.js      _headers, .nojekyll   for hosts that read them
 """
 
@@ -94,18 +93,6 @@ def site(snapshot: Path) -> bytes:
     return (json.dumps(parts) + "\n").encode()
 
 
-def addresses() -> bytes:
-    """What the worker reads first."""
-    pyodide = f"{runtime.name()}/"
-    site = {
-        "pyodide": pyodide,
-        "snapshot": f"{pyodide}snapshot.bin",
-        "package": "posttrainllm.zip",
-        "corpus": "shakespeare.txt",
-    }
-    return (json.dumps(site) + "\n").encode()
-
-
 def contents() -> Files:
     """Everything of the site but precache.json, by address."""
     package = package_zip()
@@ -120,7 +107,6 @@ def contents() -> Files:
         "posttrainllm.zip": package,
         "shakespeare.txt": corpus.TARGET,
         "site.json": site(snapshot),
-        "site.json": addresses(),
         "licences.txt": licences(),
         "_headers": HEADERS.encode(),
         ".nojekyll": b"",
