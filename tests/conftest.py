@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tests.helpers.machines import available_machines, every_machine
+from tests.helpers.machines import available_machines, close_all, every_machine, open_once
 
 IN_BROWSER = sys.platform == "emscripten"
 
@@ -21,17 +21,17 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
-@pytest.fixture(scope="session", params=available_machines(), ids=lambda opener: opener.name)
+def pytest_sessionfinish():
+    close_all()
+
+
+@pytest.fixture(scope="session", params=available_machines())
 def machine(request):
-    """Each engine under test, opened once; tests allocate and fill what they need."""
-    opened = request.param.open()
-    yield opened
-    opened.close()
+    """Each engine under test."""
+    return open_once(request.param)
 
 
-@pytest.fixture(scope="session", params=every_machine(), ids=lambda opener: opener.name)
+@pytest.fixture(scope="session", params=every_machine())
 def any_machine(request):
     """Each engine and the float64 judge: for laws that hold without a judge."""
-    opened = request.param.open()
-    yield opened
-    opened.close()
+    return open_once(request.param)

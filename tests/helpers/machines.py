@@ -6,8 +6,6 @@ An engine that is expected but cannot be opened fails its tests; it is never ski
 
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 
 from posttrainllm.backends.reference import ReferenceMachine
 
@@ -17,19 +15,10 @@ IN_BROWSER = sys.platform == "emscripten"
 TEST_MEMORY_BYTES = 256 << 20
 
 
-@dataclass(frozen=True)
-class Opener:
-    """An engine by name, opened when its first test runs."""
-
-    name: str
-    open: Callable[[], object]
-
-
 def _cpu(threads: int):
     if IN_BROWSER:
-        from pyodide.ffi import run_sync
-
         from posttrainllm.backends.wasm import open_wasm
+        from pyodide.ffi import run_sync
 
         return run_sync(open_wasm(TEST_MEMORY_BYTES, threads))
     from posttrainllm.backends.native import CpuMachine
@@ -45,12 +34,27 @@ KNOWN = {
 }
 
 
-def available_machines() -> list[Opener]:
-    """The engines under test, the judge not among them."""
-    names = os.environ.get("POSTTRAINLLM_TEST_MACHINES", "cpu").split(",")
-    return [Opener(name, KNOWN[name]) for name in names]
+OPENED: dict[str, object] = {}
 
 
-def every_machine() -> list[Opener]:
+def open_once(name: str):
+    """The engine of that name, opened at its first use and shared by all tests: each fills what it needs."""
+    if name not in OPENED:
+        OPENED[name] = KNOWN[name]()
+    return OPENED[name]
+
+
+def close_all() -> None:
+    """Give every engine's memory and threads back."""
+    while OPENED:
+        OPENED.popitem()[1].close()
+
+
+def available_machines() -> list[str]:
+    """Names of the engines under test, the judge not among them."""
+    return os.environ.get("POSTTRAINLLM_TEST_MACHINES", "cpu").split(",")
+
+
+def every_machine() -> list[str]:
     """The engines under test and the judge: for laws, which bind it too."""
-    return [Opener("reference", ReferenceMachine), *available_machines()]
+    return ["reference", *available_machines()]
