@@ -32,16 +32,16 @@ void many_rows(Run& run, const Gemm& g) {
     int64_t depth = most(kBlockK, kPackedFloats / padded / kBlockK * kBlockK);
     for (int64_t p = 0; p < g.k; p += depth) {
       int64_t k = least(depth, g.k - p), blocks = divide_up(k, kBlockK), strips = divide_up(n, kTaskColumns);
-      parallel(run, blocks * strips, [&](int64_t task, float*) {
+      parallel(run, blocks * strips, [=](int64_t task, float*) {
         int64_t q = task / strips * kBlockK, strip = task % strips * kTaskColumns;
         int64_t deep = least(kBlockK, k - q);
         pack(g, p + q, deep, j + strip, least(kTaskColumns, n - strip), packed + q * padded + strip * deep);
       });
-      parallel_pieces(run, g.m, rows, [&](int64_t begin, int64_t end, float*) {
+      parallel_pieces(run, g.m, rows, [=](int64_t begin, int64_t end, float*) {
         for (int64_t q = 0; q < k; q += kBlockK) {
           int64_t deep = least(kBlockK, k - q);
           bool first = p + q == 0;
-          multiply_rows({end - begin, n, deep, g.a + begin * g.lda + p + q, g.lda, packed + q * padded, kTileN,
+          multiply_rows({end - begin, n, deep, g.a + begin * g.lda + p + q, g.lda, kTileM * g.lda, packed + q * padded, kTileN,
                          deep * kTileN, g.c + begin * g.ldc + j, g.ldc, first && g.bias ? g.bias + j : nullptr,
                          g.accumulate || !first});
         }
@@ -53,14 +53,14 @@ void many_rows(Run& run, const Gemm& g) {
 // NN and NT with few rows (decoding): threads take columns, and pack only what cannot be streamed as it lies.
 void few_rows(Run& run, const Gemm& g) {
   int64_t columns = most(kTileN, least(kColumns, round_up(divide_up(g.n, 4 * run.threads), kTileN)));
-  parallel_pieces(run, g.n, columns, [&](int64_t begin, int64_t end, float* scratch) {
+  parallel_pieces(run, g.n, columns, [=](int64_t begin, int64_t end, float* scratch) {
     for (int64_t j = begin; j < end; j += kTileN) {
       int64_t n = least(kTileN, end - j);
       bool direct = g.layout == NN && n == kTileN && g.m <= 2 * kTileM;
       for (int64_t p = 0; p < g.k; p += kBlockK) {
         int64_t k = least(kBlockK, g.k - p);
         if (!direct) pack(g, p, k, j, n, scratch);
-        multiply_rows({g.m, n, k, g.a + p, g.lda, direct ? g.b + p * g.ldb + j : scratch, direct ? g.ldb : kTileN, 0,
+        multiply_rows({g.m, n, k, g.a + p, g.lda, kTileM * g.lda, direct ? g.b + p * g.ldb + j : scratch, direct ? g.ldb : kTileN, 0,
                        g.c + j, g.ldc, p == 0 && g.bias ? g.bias + j : nullptr, g.accumulate || p > 0});
       }
     }
@@ -70,9 +70,14 @@ void few_rows(Run& run, const Gemm& g) {
 // Columns of A become panels of kTileM, each [k][kTileM]; the last is padded with zeros.
 void pack_columns(const float* a, int64_t lda, int64_t k, int64_t m, float* panels) {
   for (int64_t i = 0; i < m; i += kTileM, panels += k * kTileM) {
-    int64_t width = least(kTileM, m - i);
-    for (int64_t p = 0; p < k; p++)
-      for (int64_t q = 0; q < kTileM; q++) panels[p * kTileM + q] = q < width ? a[p * lda + i + q] : 0.0f;
+    const float* from = a + i;
+    int64_t width = least(kTileM, m - i), p = 0;
+    // memcpy of a constant size is one or two vector moves.
+    if (width == kTileM)
+      for (; p < k; p++) memcpy(panels + p * kTileM, from + p * lda, sizeof(float) * kTileM);
+    else
+      for (; p < k; p++)
+        for (int64_t q = 0; q < kTileM; q++) panels[p * kTileM + q] = q < width ? from[p * lda + q] : 0.0f;
   }
 }
 
@@ -86,14 +91,14 @@ void add_column_sums(const float* b, int64_t ldb, int64_t k, int64_t n, float* s
 
 // TN: threads take blocks of C and walk all of k, packing their own parts of A and B.
 void transposed(Run& run, const Gemm& g) {
-  const int64_t kMostM = 128 / kTileM * kTileM, kMostN = 256;
+  const int64_t kMostM = 256 / kTileM * kTileM, kMostN = 256;
   int64_t down = divide_up(g.m, kMostM), across = divide_up(g.n, kMostN);
   int64_t wanted = run.threads > 1 ? 2 * run.threads : 1;
   if (down * across < wanted) across = most(across, least(divide_up(wanted, down), divide_up(g.n, 64)));
   if (down * across < wanted) down = most(down, least(divide_up(wanted, across), divide_up(g.m, 32)));
   int64_t m = round_up(divide_up(g.m, down), kTileM), n = round_up(divide_up(g.n, across), kTileN);
   down = divide_up(g.m, m), across = divide_up(g.n, n);
-  parallel(run, down * across, [&](int64_t task, float* scratch) {
+  parallel(run, down * across, [=](int64_t task, float* scratch) {
     int64_t i = task % down * m, j = task / down * n;
     int64_t rows = least(m, g.m - i), columns = least(n, g.n - j);
     float* a = scratch;
@@ -104,9 +109,8 @@ void transposed(Run& run, const Gemm& g) {
       pack_rows(g.b + p * g.ldb + j, g.ldb, k, columns, b);
       if (g.column_sums && i == 0) add_column_sums(g.b + p * g.ldb + j, g.ldb, k, columns, g.column_sums + j);
       bool add = g.accumulate || p > 0;
-      for (int64_t r = 0; r < rows; r += kTileM)
-        multiply_columns({least(kTileM, rows - r), columns, k, a + r * k, kTileM, b, kTileN, k * kTileN,
-                          g.c + (i + r) * g.ldc + j, g.ldc, nullptr, add});
+      multiply_columns({rows, columns, k, a, kTileM, kTileM * k, b, kTileN, k * kTileN, g.c + i * g.ldc + j, g.ldc,
+                        nullptr, add});
     }
   });
 }

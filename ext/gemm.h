@@ -39,12 +39,13 @@ struct Gemm {
 };
 void gemm(Run& run, const Gemm& g);
 
-// One block, k <= kBlockK, on the calling thread. A's element (i, p) is a[i * as + p] (rows) or a[p * as + i] (columns);
-// B's panel j (kTileN columns) starts at b + j * panel and steps by bs along k; panels are whole, padding included.
+// One block, k <= kBlockK, on the calling thread. A's panel i (kTileM rows) starts at a + i * a_panel, and its element
+// (i, p) is at [i * as + p] (rows) or [p * as + i] (columns). B's panel j (kTileN columns) starts at b + j * panel and
+// steps by bs along k; panels of B are whole, padding included.
 struct Block {
   int64_t m, n, k;
   const float* a;
-  int64_t as;
+  int64_t as, a_panel;
   const float* b;
   int64_t bs, panel;
   float* c;

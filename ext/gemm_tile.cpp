@@ -17,33 +17,39 @@ struct Tile {
   bool add;
 };
 
+// Every loop over the tile is unrolled whole, or GCC keeps the sums in memory.
+
 template <int M, int V, bool columns>
 void tile(const Tile& t) {
-  vf sums[M][V] = {};
+  vf sums[M][V];
+  PTL_UNROLL for (int i = 0; i < M; i++)
+    PTL_UNROLL for (int j = 0; j < V; j++) sums[i][j] = vf{};
   const float* a = t.a;
   const float* b = t.b;
   const int64_t as = t.as, bs = t.bs;
+  // Not unrolled along k: both GCC and V8 then run out of registers (docs/log.md).
   for (int64_t p = t.k; p > 0; p--) {
     vf row[V];
-    for (int j = 0; j < V; j++) row[j] = load(b + j * W);
-    for (int i = 0; i < M; i++) {
+    PTL_UNROLL for (int j = 0; j < V; j++) row[j] = load(b + j * W);
+    PTL_UNROLL for (int i = 0; i < M; i++) {
       vf value = splat(columns ? a[i] : a[i * as]);
-      for (int j = 0; j < V; j++) sums[i][j] += value * row[j];
+      PTL_UNROLL for (int j = 0; j < V; j++) sums[i][j] += value * row[j];
     }
     a += columns ? as : 1;
     b += bs;
   }
   if (t.bias)
-    for (int j = 0; j < V; j++) {
+    PTL_UNROLL for (int j = 0; j < V; j++) {
       vf bias = load(t.bias + j * W);
-      for (int i = 0; i < M; i++) sums[i][j] += bias;
+      PTL_UNROLL for (int i = 0; i < M; i++) sums[i][j] += bias;
     }
   float* c = t.c;
+  const int64_t ldc = t.ldc;
   if (t.add)
-    for (int i = 0; i < M; i++)
-      for (int j = 0; j < V; j++) sums[i][j] = load(c + i * t.ldc + j * W) + sums[i][j];
-  for (int i = 0; i < M; i++)
-    for (int j = 0; j < V; j++) store(c + i * t.ldc + j * W, sums[i][j]);
+    PTL_UNROLL for (int i = 0; i < M; i++)
+      PTL_UNROLL for (int j = 0; j < V; j++) sums[i][j] = load(c + i * ldc + j * W) + sums[i][j];
+  PTL_UNROLL for (int i = 0; i < M; i++)
+    PTL_UNROLL for (int j = 0; j < V; j++) store(c + i * ldc + j * W, sums[i][j]);
 }
 
 typedef void (*TileFunction)(const Tile&);
@@ -86,7 +92,7 @@ void multiply(const Block& g) {
     Tile t{g.k, g.a, g.as, g.b + j / kTileN * g.panel, g.bs, g.c + j, g.ldc, g.bias ? g.bias + j : nullptr, g.add};
     for (int64_t i = 0; i < g.m; i += kTileM) {
       int64_t m = g.m - i < kTileM ? g.m - i : kTileM;
-      t.a = g.a + i * (columns ? 1 : g.as);
+      t.a = g.a + i / kTileM * g.a_panel;
       t.c = g.c + i * g.ldc + j;
       if (whole)
         functions[m - 1](t);

@@ -26,7 +26,7 @@ struct Run {
   void parallel(int64_t count, void (*task)(void* context, int64_t task, int thread), void* context);
 };
 
-// body(task, scratch): task = 0..count-1, scratch = this thread's, of kThreadScratchBytes.
+// body(task, scratch): task = 0..count-1, scratch = this thread's, of kThreadScratchBytes. Bodies capture by value.
 #define PTL_PARALLEL_INLINE static inline __attribute__((always_inline))
 template <class Body>
 PTL_PARALLEL_INLINE void parallel(Run& run, int64_t count, Body body) {
@@ -38,7 +38,8 @@ PTL_PARALLEL_INLINE void parallel(Run& run, int64_t count, Body body) {
       count,
       [](void* opaque, int64_t task, int thread) {
         Context& c = *static_cast<Context*>(opaque);
-        (*c.body)(task, reinterpret_cast<float*>(c.scratch + thread * kThreadScratchBytes));
+        Body own = *c.body;  // a copy no store of a kernel can alias, so what it captured stays in registers
+        own(task, reinterpret_cast<float*>(c.scratch + thread * kThreadScratchBytes));
       },
       &context);
 }
@@ -46,7 +47,7 @@ PTL_PARALLEL_INLINE void parallel(Run& run, int64_t count, Body body) {
 // The same over 0..n-1 in pieces of `piece`: body(begin, end, scratch).
 template <class Body>
 PTL_PARALLEL_INLINE void parallel_pieces(Run& run, int64_t n, int64_t piece, Body body) {
-  parallel(run, (n + piece - 1) / piece, [&](int64_t task, float* scratch) {
+  parallel(run, (n + piece - 1) / piece, [=](int64_t task, float* scratch) {
     int64_t begin = task * piece;
     body(begin, begin + piece < n ? begin + piece : n, scratch);
   });

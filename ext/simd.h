@@ -37,6 +37,11 @@
 #endif
 
 #define PTL_INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)
+#define PTL_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define PTL_UNROLL _Pragma("GCC unroll 16")
+#endif
 
 namespace ptl {
 namespace PTL_ISA {

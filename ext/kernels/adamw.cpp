@@ -12,7 +12,7 @@ void adamw(Run& run, int64_t N, int32_t decayed, const float* grad, const float*
   const float keep_param = decayed ? 1.0f - lr * recipe[4] : 1.0f;
   const float scale = clip > 0.0f && norm[0] > clip ? clip / norm[0] : 1.0f;
   const float rest1 = 1.0f - beta1, rest2 = 1.0f - beta2;
-  parallel_pieces(run, N, 16384, [&](int64_t begin, int64_t end, float*) {
+  parallel_pieces(run, N, 16384, [=](int64_t begin, int64_t end, float*) {
     for_each(end - begin, [&](int64_t i, int64_t n) {
       int64_t at = begin + i;
       vf g = load(grad + at, n) * scale;

@@ -30,7 +30,7 @@ PTL_INLINE float scale_of(int64_t D) { return 1.0f / square_root(splat(float(D))
 // C[m,n] (+)= A . packed panels, k <= kBlockK.
 PTL_INLINE void rows_by_panels(int64_t m, int64_t n, int64_t k, const float* a, int64_t as, const float* panels, float* c,
                                int64_t ldc, bool add, int64_t depth) {
-  multiply_rows({m, n, k, a, as, panels, kTileN, depth * kTileN, c, ldc, nullptr, add});
+  multiply_rows({m, n, k, a, as, kTileM * as, panels, kTileN, depth * kTileN, c, ldc, nullptr, add});
 }
 
 // One tile of the online softmax for queries first..first+rows-1: scores become probabilities relative to the running
@@ -70,7 +70,7 @@ void soften(float* scores, int64_t rows, int64_t first, int64_t key, int64_t key
 void attention(Run& run, int64_t B, int64_t T, int64_t H, int64_t D, const float* qkv, float* y, float* lse) {
   const int64_t C = H * D, row = 3 * C, width = round_up(D, kTileN), blocks = (T + kQueries - 1) / kQueries;
   const float scale = scale_of(D);
-  parallel(run, B * H * blocks, [&](int64_t task, float* scratch) {
+  parallel(run, B * H * blocks, [=](int64_t task, float* scratch) {
     // The longest tasks (last queries) go first.
     int64_t block = blocks - 1 - task / (B * H), b = task % (B * H) / H, h = task % H;
     int64_t begin = block * kQueries, queries = least(kQueries, T - begin);
@@ -134,7 +134,7 @@ void attention_backward(Run& run, int64_t B, int64_t T, int64_t H, int64_t D, co
                         const float* lse, const float* dy, float* delta, float* dqkv) {
   const int64_t C = H * D, row = 3 * C, width = round_up(D, kTileN);
   const float scale = scale_of(D);
-  parallel(run, B * H, [&](int64_t task, float* scratch) {
+  parallel(run, B * H, [=](int64_t task, float* scratch) {
     int64_t b = task / H, h = task % H;
     const float* q = qkv + b * T * row + h * D;
     const float* k = q + C;
@@ -176,8 +176,8 @@ void attention_backward(Run& run, int64_t B, int64_t T, int64_t H, int64_t D, co
           memset(dv + needed * width, 0, sizeof(float) * size_t((keys - needed) * width));
           m = needed;
         }
-        multiply_columns({m, width, rows, scores, kKeys, dout_packed, kTileN, rows * kTileN, dv, width, nullptr, add});
-        multiply_columns({m, width, rows, dp, kKeys, q_packed, kTileN, rows * kTileN, dk, width, nullptr, add});
+        multiply_columns({m, width, rows, scores, kKeys, kTileM, dout_packed, kTileN, rows * kTileN, dv, width, nullptr, add});
+        multiply_columns({m, width, rows, dp, kKeys, kTileM, q_packed, kTileN, rows * kTileN, dk, width, nullptr, add});
         rows_by_panels(rows, D, needed, dp, kKeys, k_packed, dq + i * row, row, key > 0, keys);
       }
       for (int64_t i = 0; i < keys; i++) {

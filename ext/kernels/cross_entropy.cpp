@@ -32,7 +32,7 @@ PTL_INLINE float largest(const float* row, int64_t n) {
 void cross_entropy(Run& run, int64_t R, int64_t V, const float* logits, const int32_t* targets, float* losses,
                    float* lse, float* loss) {
   if (!targets_fit(run, targets, R, V)) return;
-  parallel_pieces(run, R, rows_per_task(V), [&](int64_t begin, int64_t end, float*) {
+  parallel_pieces(run, R, rows_per_task(V), [=](int64_t begin, int64_t end, float*) {
     for (int64_t r = begin; r < end; r++) {
       const float* row = logits + r * V;
       float most = largest(row, V);
@@ -53,7 +53,7 @@ void cross_entropy_backward(Run& run, int64_t R, int64_t V, const float* logits,
                             const float* lse, const float* loss, const float* dloss, float* dlogits) {
   if (!targets_fit(run, targets, R, V)) return;
   float scale = loss[1] > 0.0f ? dloss[0] / loss[1] : 0.0f;
-  parallel_pieces(run, R, rows_per_task(V), [&](int64_t begin, int64_t end, float*) {
+  parallel_pieces(run, R, rows_per_task(V), [=](int64_t begin, int64_t end, float*) {
     for (int64_t r = begin; r < end; r++) {
       const float* row = logits + r * V;
       float* drow = dlogits + r * V;

@@ -21,7 +21,7 @@ void embedding(Run& run, int64_t B, int64_t T, int64_t C, int64_t V, int64_t P, 
                const float* wte, const float* wpe, float* x) {
   (void)P;
   if (!tokens_fit(run, tokens, B, T, V)) return;
-  parallel_pieces(run, B * T, 64, [&](int64_t begin, int64_t end, float*) {
+  parallel_pieces(run, B * T, 64, [=](int64_t begin, int64_t end, float*) {
     for (int64_t r = begin; r < end; r++) {
       const float* token = wte + tokens[r] * C;
       const float* position = wpe + r % T * C;
@@ -37,7 +37,7 @@ void embedding_backward(Run& run, int64_t B, int64_t T, int64_t C, int64_t V, in
                         const float* dx, float* dwte, float* dwpe) {
   (void)P;
   if (!tokens_fit(run, tokens, B, T, V)) return;
-  parallel_pieces(run, C, 16, [&](int64_t begin, int64_t end, float*) {
+  parallel_pieces(run, C, 16, [=](int64_t begin, int64_t end, float*) {
     for (int64_t r = 0; r < B * T; r++) {
       float* token = dwte + tokens[r] * C + begin;
       float* position = dwpe + r % T * C + begin;

@@ -16,7 +16,7 @@ PTL_INLINE vf clamp(vf x) { return at_least(at_most(x, splat(10.0f)), splat(-10.
 
 // y = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), GPT-2's gelu_new
 void gelu(Run& run, int64_t N, const float* x, float* y) {
-  parallel_pieces(run, N, 8192, [&](int64_t begin, int64_t end, float*) {
+  parallel_pieces(run, N, 8192, [=](int64_t begin, int64_t end, float*) {
     for_each(end - begin, [&](int64_t i, int64_t n) {
       int64_t at = begin + i;
       vf value = load(x + at, n), c = clamp(value);
@@ -28,7 +28,7 @@ PTL_KERNEL(gelu)
 
 // dx = dy (s + x s (1 - s) d(2u)/dx), s = logistic(2u)
 void gelu_backward(Run& run, int64_t N, const float* dy, const float* x, float* dx) {
-  parallel_pieces(run, N, 8192, [&](int64_t begin, int64_t end, float*) {
+  parallel_pieces(run, N, 8192, [=](int64_t begin, int64_t end, float*) {
     for_each(end - begin, [&](int64_t i, int64_t n) {
       int64_t at = begin + i;
       vf c = clamp(load(x + at, n)), cc = c * c;

@@ -7,7 +7,7 @@ constexpr int64_t kPartSize = 16384;  // G = ceil(N / kPartSize), which registry
 
 // norm = sqrt(sum of grad^2), through one partial sum for each 16384 elements
 void grad_norm(Run& run, int64_t N, int64_t G, const float* grad, float* partials, float* norm) {
-  parallel(run, G, [&](int64_t g, float*) {
+  parallel(run, G, [=](int64_t g, float*) {
     const float* part = grad + g * kPartSize;
     int64_t count = N - g * kPartSize < kPartSize ? N - g * kPartSize : kPartSize;
     partials[g] = sum_of(count, [&](int64_t i, int64_t n) {

@@ -19,7 +19,7 @@ PTL_INLINE int64_t parts_that_fit(int64_t C) {
 // y = (x - mean) * rstd * weight + bias, each row by its own mean and biased variance, in two passes.
 void layernorm(Run& run, int64_t R, int64_t C, const float* x, const float* weight, const float* bias, float* y,
                float* mean, float* rstd) {
-  parallel_pieces(run, R, kRows, [&](int64_t begin, int64_t end, float*) {
+  parallel_pieces(run, R, kRows, [=](int64_t begin, int64_t end, float*) {
     for (int64_t r = begin; r < end; r++) {
       const float* row = x + r * C;
       float centre = sum_of(C, [&](int64_t c, int64_t n) { return load(row + c, n); }) / float(C);
@@ -48,7 +48,7 @@ void layernorm_backward(Run& run, int64_t R, int64_t C, int32_t accumulate, cons
   rows = rows < kRows ? kRows : rows;
   int64_t parts = (R + rows - 1) / rows;
   float* partial = run.shared_scratch;
-  parallel(run, parts, [&](int64_t part, float*) {
+  parallel(run, parts, [=](int64_t part, float*) {
     float* sums = partial + part * 2 * C;
     for_each(2 * C, [&](int64_t c, int64_t n) { store(sums + c, vf{}, n); });
     int64_t end = (part + 1) * rows < R ? (part + 1) * rows : R;
@@ -78,7 +78,7 @@ void layernorm_backward(Run& run, int64_t R, int64_t C, int32_t accumulate, cons
       });
     }
   });
-  parallel_pieces(run, C, 64, [&](int64_t begin, int64_t end, float*) {
+  parallel_pieces(run, C, 64, [=](int64_t begin, int64_t end, float*) {
     for_each(end - begin, [&](int64_t i, int64_t n) {
       int64_t c = begin + i;
       vf of_weight = {}, of_bias = {};

@@ -23,7 +23,7 @@ PTL_INLINE int32_t sum_of_words(uint64_t z) {
 void normal(Run& run, int64_t N, float std, int32_t stream, const int32_t* seed, float* x) {
   uint64_t seed64 = uint64_t(uint32_t(seed[0])) | uint64_t(uint32_t(seed[1])) << 32;
   uint64_t key = mix(seed64 + kGolden * (uint64_t(int64_t(stream)) + 1));
-  parallel_pieces(run, N, 8192, [&](int64_t begin, int64_t end, float*) {
+  parallel_pieces(run, N, 8192, [=](int64_t begin, int64_t end, float*) {
     for (int64_t i = begin; i < end; i++) {
       uint64_t word = key + kGolden * (3 * uint64_t(i) + 1);
       int32_t total = sum_of_words(mix(word)) + sum_of_words(mix(word + kGolden)) + sum_of_words(mix(word + 2 * kGolden));
