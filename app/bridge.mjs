@@ -11,7 +11,6 @@ let flagView = null;
 let listener = null;
 const early = []; // events that came before Python listened
 const unsent = []; // requests made before the worker existed
-let isolation = { isolated: false, why: '' };
 
 function emit(event) {
   if (!listener) { early.push(event); return; }
@@ -27,8 +26,7 @@ export function listen(callback) {
 /** Called by boot.mjs once: decides about isolation (may reload the page), then starts the worker. */
 export async function begin() {
   onOffline(emit);
-  isolation = await isolate(() => used);
-  emit({ kind: 'page.isolation', ...isolation });
+  emit({ kind: 'page.isolation', ...await isolate(() => used, keepQueued) });
   startWorker();
 }
 
@@ -191,15 +189,18 @@ export function persist(done) {
   asked.then((kept) => done(Boolean(kept)), () => done(false));
 }
 
-export function remember(key, value) {
-  try {
-    if (value === '') sessionStorage.removeItem(`posttrainllm-${key}`);
-    else sessionStorage.setItem(`posttrainllm-${key}`, value);
-  } catch { /* storage blocked: then a queued press does not survive a reload */ }
-}
+// A press of Train that waits for the trainer survives the reload that isolates the page, and no other: it is good for a few seconds.
+const QUEUED = 'posttrainllm-queued';
+let queued = false;
+export function setQueued(on) { queued = on; }
+function keepQueued() { if (queued) sessionStorage.setItem(QUEUED, String(Date.now())); }
 
-export function recall(key) {
-  try { return sessionStorage.getItem(`posttrainllm-${key}`) ?? ''; } catch { return ''; }
+export function recallQueued() {
+  try {
+    const then = Number(sessionStorage.getItem(QUEUED) ?? 0);
+    sessionStorage.removeItem(QUEUED);
+    return Date.now() - then < 10_000;
+  } catch { return false; }
 }
 
 /** A file's size as a number that Python gets whole: MicroPython takes integers from JavaScript as 32 bits. */

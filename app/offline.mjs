@@ -1,9 +1,12 @@
 // Service worker, isolation and updates, as the page sees them. static/sw.js is the other half.
 //
 // Isolation (SharedArrayBuffer, so threads) needs two headers. Hosts that do not send them get them from our service worker, after one
-// reload. A session counter bounds that: one try, cleared on success, so a hard reload (which bypasses the worker) gets one more.
+// reload. Two times bound that: of this tab's last try, and of the last success in any tab. A try is allowed when there was none, or
+// when it worked since: so a hard reload (which bypasses the worker) gets one more, and a browser that never isolates gets one in all.
+// The success is in local storage: an isolated page has a session storage apart from the same tab's page without isolation.
 
-const TRIES = 'posttrainllm-isolation-tries';
+const TRIED = 'posttrainllm-isolation-tried';
+const WORKED = 'posttrainllm-isolation-worked';
 const PATIENCE_MS = 4000; // longer than this, and a person would rather train on one core now
 let emit = () => {};
 let registration = null;
@@ -13,34 +16,39 @@ export function onOffline(callback) { emit = callback; }
 
 const workers = () => (isSecureContext ? navigator.serviceWorker : undefined);
 
-function tries(value) {
+function mayTry() {
   try {
-    if (value === undefined) return Number(sessionStorage.getItem(TRIES) ?? 0);
-    if (value === 0) sessionStorage.removeItem(TRIES); else sessionStorage.setItem(TRIES, String(value));
-    return value;
-  } catch { return Infinity; } // no session storage: nothing would stop a reload loop, so never start one
+    const tried = Number(sessionStorage.getItem(TRIED) ?? 0);
+    return tried === 0 || Number(localStorage.getItem(WORKED) ?? 0) > tried;
+  } catch { return false; } // no storage: nothing would stop a reload loop, so never start one
+}
+
+function note(place, key) {
+  try {
+    globalThis[place].setItem(key, String(Date.now()));
+    return true;
+  } catch { return false; }
 }
 
 const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms, null));
 
 /** Resolves with {isolated, why, reload_helps} when the trainer may start; reloads instead where that isolates the page. */
-export async function isolate(used) {
+export async function isolate(used, beforeReload) {
   if (crossOriginIsolated) {
-    tries(0);
+    note('localStorage', WORKED);
     return { isolated: true, why: '', reload_helps: false };
   }
   if (!workers()) {
     const why = isSecureContext ? 'this browser (perhaps a private window) has no service workers' : 'the page is not served over https';
     return { isolated: false, why, reload_helps: false };
   }
-  if (tries() >= 1) return { isolated: false, why: 'this browser or a proxy removes the headers that threads need', reload_helps: false };
+  if (!mayTry()) return { isolated: false, why: 'this browser or a proxy removes the headers that threads need', reload_helps: false };
   const active = register().then(activated, () => null);
   const worker = await Promise.race([active, wait(PATIENCE_MS)]);
-  if (worker && !used()) {
-    if (tries(tries() + 1) < Infinity) {
-      location.reload();
-      await new Promise(() => {}); // the page is going away: start nothing
-    }
+  if (worker && !used() && note('sessionStorage', TRIED)) {
+    beforeReload();
+    location.reload();
+    await new Promise(() => {}); // the page is going away: start nothing
   }
   active.then((late) => { if (late) emit({ kind: 'page.reload_helps' }); });
   return { isolated: false, why: 'the page has to be loaded once more before it may use several cores', reload_helps: Boolean(worker) };

@@ -84,7 +84,7 @@ def press(event=None):
     if problem:
         return notices.error("train", problem)
     if not state.ready:
-        bridge.remember("queued", "yes")
+        bridge.setQueued(True)
         enter("queued")
         idle_status()
         notices.announce("Training starts as soon as the trainer has loaded.")
@@ -96,7 +96,7 @@ def press(event=None):
 
 
 def _begin():
-    bridge.remember("queued", "")
+    bridge.setQueued(False)
     try:
         fields = sizes.choice()
         fields["training"] = recipe.training()
@@ -125,7 +125,7 @@ def _start_answered(event):
 
 
 def _cancel(event):
-    bridge.remember("queued", "")
+    bridge.setQueued(False)
     enter("idle")
     idle_status()
     el("train-start").focus()
@@ -193,7 +193,7 @@ def begin_queued():
     """The press that waited: the text was asked for just before, and the worker takes requests in order."""
     problem = corpus.missing() or sizes.refusal()
     if problem:
-        bridge.remember("queued", "")
+        bridge.setQueued(False)
         enter("idle")
         notices.error("train", problem)
     else:
@@ -212,6 +212,6 @@ def start():
         on("train-" + name, "click", handler)
     wire.on("ready", _ready)
     state.watch(idle_status)
-    if bridge.recall("queued") == "yes":  # pressed before the reload that isolated the page
+    if bridge.recallQueued():  # pressed before the reload that isolated the page
         enter("queued")
     idle_status()
