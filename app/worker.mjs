@@ -8,6 +8,11 @@ let receive = (data) => early.push(data);
 let stopFlag = null;
 self.onmessage = ({ data }) => (data.kind === 'init' ? begin(data) : receive(data));
 
+// Pyodide 314 takes what a promise rejects with for an error only where it has a `stack`; Chromium's QuotaExceededError has none, and the
+// awaiting Python then never wakes. Delete when Pyodide asks `instanceof Error`.
+const quota = globalThis.QuotaExceededError?.prototype;
+if (quota && !('stack' in quota)) Object.defineProperty(quota, 'stack', { value: '', configurable: true });
+
 const post = (event, transfer = []) => self.postMessage(event, transfer);
 const boot = (stage, fraction, message) => post({ kind: 'boot', stage, fraction, message });
 
