@@ -61,7 +61,7 @@ def test_another_process_finds_the_run_busy(tmp_path):
         run.save(checkpoint())
         command = [sys.executable, "-c", SAVER, str(tmp_path)]
         child = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
-        assert "StoreBusyError: run x: one process at a time has it open; another has" in child.stderr
+        assert "StoreBusyError: run x: one process at a time has it open; another has, or this one;" in child.stderr
     with pytest.raises(StoreBusyError), now(RunStore(DiskVolume(tmp_path)).open("x")):
         now(RunStore(DiskVolume(tmp_path)).open("x"))
 

@@ -19,6 +19,7 @@ except ImportError:  # Windows: two processes on one run are not told apart ther
     fcntl = None
 
 _DELETED = ".deleted-"
+_held: set[Path] = set()  # by this process; some systems (Emscripten's) accept a lock and do not keep it
 
 
 class DiskFile:
@@ -78,27 +79,26 @@ class DiskFolder:
 
     def __init__(self, path: Path):
         self.files: dict[str, DiskFile] = {}
+        self._key = path.resolve()
+        if self._key in _held:
+            raise _busy(path)
+        _held.add(self._key)
         try:
             for name in FILES:
                 self.files[name] = DiskFile(path / name)
             if fcntl is not None:
                 fcntl.flock(self.files[FILES[0]].fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except BaseException as error:
             self.close()
-            raise StoreBusyError(
-                f"run {path.name}",
-                "one process at a time has it open",
-                "another has",
-                "stop that one or choose another run",
-            ) from None
-        except BaseException:
-            self.close()
+            if isinstance(error, BlockingIOError):
+                raise _busy(path) from None
             raise
         _sync_directory(path)  # a file's name is durable only once its directory is
 
     def close(self) -> None:
         for file in self.files.values():
             file.close()
+        _held.discard(self._key)
 
 
 class DiskVolume:
@@ -147,6 +147,15 @@ class DiskVolume:
             with _as_store_errors(path), contextlib.suppress(FileNotFoundError):
                 found[name] = _head(path / name)
         return found
+
+
+def _busy(path: Path) -> StoreBusyError:
+    return StoreBusyError(
+        f"run {path.name}",
+        "one process at a time has it open",
+        "another has, or this one",
+        "stop that one or choose another run",
+    )
 
 
 def _head(path: Path) -> tuple[int, bytes]:
