@@ -87,7 +87,7 @@ KINDS = {
     "cross_entropy": ("shifted", "large", "equal", "repeated", "ignored", "all ignored"),
     "cross_entropy_backward": ("shifted", "large", "equal", "repeated", "ignored", "all ignored"),
     "grad_norm": ("shifted", "large", "equal", "zero"),
-    "adamw": ("shifted", "large", "zero", "first step", "below the clip", "clip off"),
+    "adamw": ("shifted", "large", "zero", "first step", "below the clip", "clip off", "norm nan", "norm inf"),
 }
 
 
@@ -195,7 +195,7 @@ def _adamw(case, inputs):
     inputs["m"] = np.zeros(n) if first else inputs["m"]
     norm = float(np.sqrt((inputs["grad"].astype(np.float32).astype(np.float64) ** 2).sum()))
     clip = {"below the clip": 2 * norm + 1, "clip off": 0.0}.get(case.kind, 0.6 * norm)
-    inputs["norm"] = np.array([norm])
+    inputs["norm"] = np.array([{"norm nan": np.nan, "norm inf": np.inf}.get(case.kind, norm)])
     inputs["recipe"] = np.array([0.25, 0.9, 0.95, 1e-8, 0.5, clip, 1 / (1 - 0.9), 1 / (1 - 0.95)])
 
 

@@ -6,13 +6,11 @@ from posttrainllm.compile import Graph, Value
 from posttrainllm.compile.differentiate import Builder
 from posttrainllm.ops import OPS
 
+from .kernels import NoSignal
+
 STEP = 1e-4
 TOLERANCE = 1e-9  # of max(1, |f|): five-point differences at STEP err by 1e-12 f from rounding, less from truncation
 LEAST_SIGNAL = 1000  # a check is refused where the derivative is below this many tolerances
-
-
-class NoSignal(AssertionError):
-    """The derivative is too small for the check to mean anything."""
 
 
 def execute(graph, given, replaced=None):

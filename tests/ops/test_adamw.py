@@ -90,3 +90,12 @@ def test_eps_stands_outside_the_root(any_machine):
     before = state()
     after = step(any_machine, 0, np.ones(N), 1.0, recipe(eps=1.0), before)
     assert np.abs(before["param"] - after["param"] - 0.125).max() < 8 * EPS
+
+
+@pytest.mark.parametrize("norm", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("clip", [1.0, 0.0])
+def test_a_norm_that_is_not_finite_changes_nothing(any_machine, norm, clip):
+    before = state() | {"m": some_gradient(2), "v": some_gradient(3) ** 2}
+    after = step(any_machine, 1, some_gradient(), norm, recipe(clip=clip, weight_decay=0.5), before)
+    for name in ("param", "m", "v"):
+        assert np.array_equal(after[name], before[name]), name
