@@ -44,9 +44,13 @@ def test_importing_costs_nothing():
 
 
 @pytest.mark.native_only(reason="starts processes")
-@pytest.mark.parametrize("home", ["session", "train.state", "train.trainer", "decode.generate", "store.runs", "compile.explain"])
+@pytest.mark.parametrize(
+    "home", ["session", "train.state", "train.trainer", "decode.generate", "store.runs", "compile.explain"]
+)
 def test_what_the_page_loads_needs_no_numpy(home):
-    done = python(f"import sys, posttrainllm.{home}; print([n for n in ('numpy', 'typer', 'rich', 'click') if n in sys.modules])")
+    done = python(
+        f"import sys, posttrainllm.{home}; print([n for n in ('numpy', 'typer', 'rich', 'click') if n in sys.modules])"
+    )
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
 
 
@@ -76,7 +80,12 @@ def test_a_preset_by_name_and_device_by_name():
 def test_loading_what_is_no_model_is_a_sentence(tmp_path):
     (tmp_path / "notes.txt").write_text("hello, I am no model at all")
     (tmp_path / "empty").write_bytes(b"")
-    for name, kind in (("notes.txt", pt.FormatError), ("empty", pt.FormatError), ("none", pt.DataError), (".", pt.StoreError)):
+    for name, kind in (
+        ("notes.txt", pt.FormatError),
+        ("empty", pt.FormatError),
+        ("none", pt.DataError),
+        (".", pt.StoreError),
+    ):
         with pytest.raises(kind):
             pt.GPT.load(tmp_path / name, device="reference")
     with pytest.raises(pt.StoreError, match="another place"):
@@ -102,6 +111,11 @@ def test_the_machines_memory_is_known():
 @pytest.mark.native_only(reason="the README's lines are run on the cpu engine")
 def test_the_module_docstring_runs():
     lines = [line[4:] for line in pt.__doc__.splitlines() if line.startswith("    ")]
-    code = "\n".join(lines).replace('"medium"', '"tiny"').replace("steps=1000", "steps=2").replace("tokens=200", "tokens=9")
+    code = (
+        "\n".join(lines)
+        .replace('"medium"', '"tiny"')
+        .replace("steps=1000", "steps=2")
+        .replace("tokens=200", "tokens=9")
+    )
     code = code.replace('model.save("shakespeare.safetensors")', "")
     exec(compile(code, "the docstring", "exec"), {"text": TEXT})  # noqa: S102

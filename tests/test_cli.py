@@ -1,4 +1,4 @@
-"""The command line in this process: events, resume, sentences for every mistake, sample, bench, explain."""
+"""The command line in this process: events, resume, sentences for every mistake."""
 
 import json
 import math
@@ -6,53 +6,24 @@ import struct
 
 import pytest
 
-typer = pytest.importorskip("typer", reason="the command line is native")
+pytest.importorskip("typer", reason="the command line is native")
 
-from typer.testing import CliRunner
-
-from posttrainllm.cli import app
-from posttrainllm.configs import load
 from posttrainllm.data.corpus import Corpus
 from posttrainllm.model.config import GPTConfig
 from posttrainllm.model.live import GPT
-from posttrainllm.model.program import training_step
 from posttrainllm.store.checkpoint import weights_sha256
 from posttrainllm.train.files import hold_run, read_checkpoint
 from posttrainllm.train.state import checkpoint_of
 from posttrainllm.train.trainer import Trainer
 
+from .calling import QUICK, SIZES, TEXT, call, saved_run, text_file, train  # noqa: F401 - two are fixtures
+
 pytestmark = pytest.mark.native_only(reason="the command line is native")
 
-SIZES = ["--preset", "tiny", "--layers", "1", "--channels", "16", "--heads", "2", "--context", "8", "--batch", "4"]
-QUICK = ["--learning-rate", "0.01", "--warmup-steps", "3", "--evaluation-tokens", "64", "--seed", "7"]
-TEXT = "The quick brown fox jumps over the lazy dog; pack my box with five dozen jugs. " * 30
-
-
-@pytest.fixture
-def text(tmp_path):
-    path = tmp_path / "fox.txt"
-    path.write_text(TEXT)
-    return ["--data", str(path)]
-
-
-def call(*arguments, status=0):
-    """Run a command; returns (stdout, stderr)."""
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    assert done.exit_code == status, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stdout, done.stderr
-
-
-def train(*arguments, status=0):
-    """`train --json`; returns the events."""
-    out, _ = call("train", "--json", *arguments, status=status)
-    return [json.loads(line) for line in out.splitlines()]
-
-
 FIELDS = {
-    "start": {"name", "step", "steps", "parameters", "config", "training", "corpus", "device", "engine", "threads", "memory", "warnings", "at"},
+    "start": set(
+        "name step steps parameters config training corpus device engine threads memory warnings at".split()
+    ),
     "step": {"step", "loss_nats", "gradient_norm", "learning_rate", "tokens", "seconds"},
     "eval": {"step", "validation_loss_nats", "best", "seconds"},
     "sample": {"step", "prompt", "text"},
@@ -78,7 +49,9 @@ def test_events_have_their_fields_and_done_is_last(text, tmp_path):
     assert start["config"]["channels"] == 16 and start["training"]["learning_rate"] == 0.01 and start["threads"] == 1
     assert start["corpus"]["sha256"] == Corpus.from_text(TEXT).sha256 and start["device"] == "cpu"
     assert done["step"] == 12 and done["train_loss_nats"] == steps[-1]["loss_nats"]
-    assert done["val_loss_nats"] == [e for e in events if e["event"] == "eval"][-1]["validation_loss_nats"] < math.log(256)
+    assert (
+        done["val_loss_nats"] == [e for e in events if e["event"] == "eval"][-1]["validation_loss_nats"] < math.log(256)
+    )
     assert done["tokens_per_second"] == pytest.approx(12 * 32 / sum(event["seconds"] for event in steps))
     with hold_run(tmp_path / "run") as run:
         assert weights_sha256(run.load().weights) == done["weights_sha256"]
@@ -101,13 +74,6 @@ def test_export_writes_the_whole_run(text, tmp_path):
     assert checkpoint.name == "A fox" and checkpoint.resumable and checkpoint.step == 5
     assert weights_sha256(checkpoint.weights) == done["weights_sha256"]
     assert [file.name for file in tmp_path.iterdir()].count(path.name) == 1
-
-
-@pytest.fixture
-def saved(text, tmp_path):
-    """A run of six steps in tmp_path/run."""
-    out = ["--out", str(tmp_path / "run")]
-    return [*out, *text], train(*text, *SIZES, *QUICK, "--steps", 6, *out)[-1]
 
 
 def test_a_run_goes_on_without_repeating_its_options(saved):
@@ -205,66 +171,13 @@ def test_numbers_that_are_not_finite_end_the_run_and_keep_the_save(text, tmp_pat
 
 def test_plain_output_tells_the_same(text):
     out, _ = call("train", *text, *SIZES, *QUICK, "--steps", 4, "--evaluate-every-steps", 2, "--device", "reference")
-    for word in ("float64 reference", "fox.txt", "step 2  loss ", "step 4  loss ", "tokens/s", "Finished: 4 steps are done.", "weights "):
+    for word in (
+        "float64 reference",
+        "fox.txt",
+        "step 2  loss ",
+        "step 4  loss ",
+        "tokens/s",
+        "Finished: 4 steps are done.",
+        "weights ",
+    ):
         assert word in out
-
-
-def test_sample_writes_from_a_folder_and_from_a_file(saved, tmp_path):
-    path = tmp_path / "x.safetensors"
-    train(*saved[0], "--resume", "--export", path)
-    how = ["--prompt", "The ", "--tokens", "30", "--seed", "3"]
-    text, _ = call("sample", "--from", tmp_path / "run", *how)
-    assert text.startswith("The ") and len(text) > 10
-    assert call("sample", "--from", path, *how)[0] == text
-    assert call("sample", "--from", path, *how[:-1], "4")[0] != text
-    events = [json.loads(line) for line in call("sample", "--from", path, *how, "--json")[0].splitlines()]
-    done = events[-1]
-    assert "The " + done["text"] + "\n" == text and done["reason"] == "length" and done["tokens"] == 30
-    assert "".join(event["text"] for event in events[:-1]) == done["text"]
-    assert set(done) == {"event", "prompt", "text", "tokens", "reason", "seconds", "first_token_seconds", "tokens_per_second"}
-    stop = done["text"][3]
-    stopped = json.loads(call("sample", "--from", path, *how, "--stop", stop, "--json")[0].splitlines()[-1])
-    assert stopped["reason"] == "stop" and stop not in stopped["text"]
-    for wrong in (["--temperature", "-1"], ["--top-p", "0"], ["--tokens", "0"], ["--prompt", ""]):
-        call("sample", "--from", path, *wrong, status=1)
-    assert "reading" in call("sample", "--from", tmp_path / "none", status=1)[1]
-    assert "E-FORMAT" in call("sample", "--from", tmp_path / "fox.txt", "--json", status=1)[0]
-
-
-def test_bench_measures_what_it_says():
-    out, _ = call("bench", "--preset", "tiny", "--batch", 2, "--steps", 5, "--warmup-steps", 1, "--json", "--device", "cpu", "--threads", 2)
-    found = json.loads(out)
-    flops = training_step(GPTConfig.preset("tiny", batch=2)).plan.graph.flops()
-    assert found["flops_per_step"] == flops and found["steps"] == 5 and found["warmup_steps"] == 1 and found["threads"] == 2
-    assert found["ms_per_step_min"] <= found["ms_per_step"] <= found["ms_per_step_max"]
-    assert found["tokens_per_second"] == pytest.approx(2 * 32 / found["ms_per_step"] * 1e3)
-    assert found["gflops"] == pytest.approx(flops / found["ms_per_step"] / 1e6)
-    assert {"host", "engine", "preset", "memory_bytes"} <= set(found)
-    assert "median of 5" in call("bench", "--preset", "tiny", "--batch", 2, "--steps", 5, "--device", "reference")[0]
-
-
-@pytest.mark.parametrize("of", ["step", "evaluation", "writing", "initial"])
-@pytest.mark.parametrize("stage", ["graph", "plan", "tape"])
-def test_explain_prints_every_stage_of_every_tape(stage, of):
-    arguments = ["explain", "--preset", "tiny", "--stage", stage, "--pass", of]
-    text, _ = call(*arguments)
-    assert text.startswith({"graph": "Graph", "plan": "Plan", "tape": "Tape"}[stage])
-    tables = [json.loads(line) for line in call(*arguments, "--json")[0].splitlines()]
-    assert all(len(row) == len(table["columns"]) for table in tables for row in table["rows"])
-    if of == "step":
-        made = training_step(GPTConfig.preset("tiny"))
-        nodes = {"graph": len(made.plan.graph.nodes), "plan": len(made.plan.arena), "tape": len(made.tape)}[stage]
-        assert len(tables[0]["rows"]) == nodes
-    if stage == "graph":
-        assert sum(row[-1] for row in tables[0]["rows"]) == sum(row[2] for row in tables[1]["rows"])
-
-
-def test_help_names_every_setting_with_its_default(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "400")
-    monkeypatch.setenv("TERMINAL_WIDTH", "400")
-    out, _ = call("train", "--help")
-    for name, value in load("training").items():
-        (line,) = [line for line in out.splitlines() if f"--{name.replace('_', '-')} " in line]
-        assert f"{value:g}" in line, line
-    assert "--isa" not in out and "train" in call("--help")[0]
-    assert call("--version")[0].strip()

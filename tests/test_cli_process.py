@@ -19,7 +19,14 @@ from posttrainllm.train.files import hold_run
 
 TEXT = "".join(f"Line {number}: all work and no play makes a dull boy.\n" for number in range(200))
 SIZES = ["--preset", "tiny", "--layers", "1", "--channels", "16", "--heads", "2", "--context", "8", "--batch", "4"]
-LARGER = ["--preset", "small", "--context", "16", "--batch", "1"]  # 4 MB a save, a few ms a step: most of its time is saving
+LARGER = [
+    "--preset",
+    "small",
+    "--context",
+    "16",
+    "--batch",
+    "1",
+]  # 4 MB a save, a few ms a step: most of its time is saving
 FOREVER = ["--steps", "1000000", "--evaluation-tokens", "64", "--evaluate-every-steps", "1000000", "--threads", "1"]
 
 
@@ -153,7 +160,19 @@ def test_on_a_terminal_a_bar_shows_loss_speed_and_time_left(text, tmp_path):
     parent, child = pty.openpty()
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
     environment.pop("CI", None)
-    command = [sys.executable, "-m", "posttrainllm", "train", *text, *SIZES, *FOREVER[2:], "--steps", "400", "--sample-every", "0.05"]
+    command = [
+        sys.executable,
+        "-m",
+        "posttrainllm",
+        "train",
+        *text,
+        *SIZES,
+        *FOREVER[2:],
+        "--steps",
+        "400",
+        "--sample-every",
+        "0.05",
+    ]
     with subprocess.Popen(command, stdin=child, stdout=child, stderr=child, env=environment) as process:
         os.close(child)
         shown = b""
@@ -163,7 +182,15 @@ def test_on_a_terminal_a_bar_shows_loss_speed_and_time_left(text, tmp_path):
     os.close(parent)
     screen = shown.decode()
     assert process.returncode == 0
-    for word in ("400/400", "loss ", "validation ", "tokens/s", "0:00:00", "Finished: 400 steps are done.", "--- step "):
+    for word in (
+        "400/400",
+        "loss ",
+        "validation ",
+        "tokens/s",
+        "0:00:00",
+        "Finished: 400 steps are done.",
+        "--- step ",
+    ):
         assert word in screen, screen[-2000:]
 
 

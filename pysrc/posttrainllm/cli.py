@@ -108,7 +108,9 @@ def train(
     device: DeviceOption = Device.auto,
     threads: ThreadsOption = None,
     seed: Annotated[Whole, _setting("seed", "Of the first weights and of the order of the text.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder in which the run is saved, each minute and at the end.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder in which the run is saved, each minute and at the end.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, exactly.")] = False,
     as_json: JsonOption = False,
     export: Annotated[Path | None, typer.Option(help="Write the run as one .safetensors file at the end.")] = None,
@@ -145,10 +147,25 @@ def train(
     given = locals()
     sizes = {key: given[key] for key in ("layers", "channels", "heads", "context", "batch") if given[key] is not None}
     settings = {key: given[key] for key in _DEFAULTS if given[key] is not None}
-    return run(Job(
-        data, preset, sizes, settings, device.value, threads, isa, out, resume, export, name, save_every, sample_every,
-        sample_prompt, as_json,
-    ))
+    return run(
+        Job(
+            data,
+            preset,
+            sizes,
+            settings,
+            device.value,
+            threads,
+            isa,
+            out,
+            resume,
+            export,
+            name,
+            save_every,
+            sample_every,
+            sample_prompt,
+            as_json,
+        )
+    )
 
 
 @app.command()
@@ -171,8 +188,14 @@ def sample(
     """Continue a prompt with a saved model."""
     from .cli_run import sample as write_out
 
-    sampler = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
-               "repetition_penalty": repetition_penalty, "seed": seed}
+    sampler = {
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+        "seed": seed,
+    }
     write_out(source, prompt, tokens, tuple(stop or ()), sampler, device.value, threads, as_json)
 
 

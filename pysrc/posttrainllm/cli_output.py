@@ -60,8 +60,12 @@ class PlainOutput:
 
     def start(self, event: dict) -> None:
         corpus = event["corpus"]
-        self.line(f"{event['parameters']:,} parameters on {event['engine']}; {event['memory']['total_bytes'] / 1e6:,.0f} MB.")
-        self.line(f"{corpus['name']}: {corpus['train_tokens']:,} tokens to train on, {corpus['validation_tokens']:,} to validate.")
+        self.line(
+            f"{event['parameters']:,} parameters on {event['engine']}; {event['memory']['total_bytes'] / 1e6:,.0f} MB."
+        )
+        self.line(
+            f"{corpus['name']}: {corpus['train_tokens']:,} tokens to train on, {corpus['validation_tokens']:,} to validate."
+        )
         for sentence in event["warnings"]:
             self.line(sentence)
         if event["step"]:
@@ -91,7 +95,8 @@ class PlainOutput:
     def _evaluated(self, report: EvalReport) -> str:
         trained = f"loss {self._loss:.4f}  " if math.isfinite(self._loss) else ""
         rate = f"  {self._rate:,.0f} tokens/s" if self._rate else ""
-        return f"step {report.step:,}  {trained}validation {report.validation_loss_nats:.4f}{' (best)' if report.best else ''}{rate}"
+        measured = f"validation {report.validation_loss_nats:.4f}{' (best)' if report.best else ''}"
+        return f"step {report.step:,}  {trained}{measured}{rate}"
 
     def step(self, report: StepReport) -> None:
         """A step was done."""

@@ -24,7 +24,14 @@ from .train.trainer import Trainer
 
 
 def sample(
-    source: Path, prompt: str, tokens: int, stop: tuple[str, ...], sampler: dict, device: str, threads: int | None, as_json: bool
+    source: Path,
+    prompt: str,
+    tokens: int,
+    stop: tuple[str, ...],
+    sampler: dict,
+    device: str,
+    threads: int | None,
+    as_json: bool,
 ) -> None:
     """Write to standard output as the text comes; with as_json one "token" event a piece and a last "done"."""
     if hasattr(sys.stdout, "reconfigure"):
@@ -46,10 +53,18 @@ def sample(
         if not as_json:
             print()
             return
-        emit({
-            "event": "done", "prompt": prompt, "text": text, "tokens": piece.tokens, "reason": piece.reason,
-            "seconds": piece.seconds, "first_token_seconds": first, "tokens_per_second": piece.tokens / max(piece.seconds, 1e-9),
-        })
+        emit(
+            {
+                "event": "done",
+                "prompt": prompt,
+                "text": text,
+                "tokens": piece.tokens,
+                "reason": piece.reason,
+                "seconds": piece.seconds,
+                "first_token_seconds": first,
+                "tokens_per_second": piece.tokens / max(piece.seconds, 1e-9),
+            }
+        )
     finally:
         model.close()
 
@@ -62,7 +77,14 @@ def measure(trainer: Trainer, steps: int, warmup_steps: int) -> list[float]:
 
 
 def bench(
-    preset: str, device: str, threads: int | None, isa: str | None, steps: int, warmup_steps: int, batch: int | None, as_json: bool
+    preset: str,
+    device: str,
+    threads: int | None,
+    isa: str | None,
+    steps: int,
+    warmup_steps: int,
+    batch: int | None,
+    as_json: bool,
 ) -> None:
     """Print the median step: ms, tokens/s and GFLOP/s, with what was measured and where."""
     config = GPTConfig.preset(preset, **({} if batch is None else {"batch": batch}))
@@ -73,14 +95,28 @@ def bench(
         seconds = measure(trainer, steps, warmup_steps)
         flops, median = model.program.step.plan.graph.flops(), statistics.median(seconds)
         result = {
-            "preset": preset, "device": model.machine.name, "engine": model.machine.description,
-            "threads": getattr(model.machine, "threads", 1), "parameters": config.parameter_count(), "config": config.to_dict(),
-            "steps": steps, "warmup_steps": warmup_steps,
-            "ms_per_step": 1e3 * median, "ms_per_step_min": 1e3 * min(seconds), "ms_per_step_max": 1e3 * max(seconds),
-            "tokens_per_second": trainer.tokens_per_step / median, "gflops": flops / median / 1e9, "flops_per_step": flops,
+            "preset": preset,
+            "device": model.machine.name,
+            "engine": model.machine.description,
+            "threads": getattr(model.machine, "threads", 1),
+            "parameters": config.parameter_count(),
+            "config": config.to_dict(),
+            "steps": steps,
+            "warmup_steps": warmup_steps,
+            "ms_per_step": 1e3 * median,
+            "ms_per_step_min": 1e3 * min(seconds),
+            "ms_per_step_max": 1e3 * max(seconds),
+            "tokens_per_second": trainer.tokens_per_step / median,
+            "gflops": flops / median / 1e9,
+            "flops_per_step": flops,
             "memory_bytes": model.program.memory()["total_bytes"],
-            "host": {"machine": platform.machine(), "system": platform.system(), "cores": os.cpu_count(),
-                     "python": platform.python_version(), "posttrainllm": __version__},
+            "host": {
+                "machine": platform.machine(),
+                "system": platform.system(),
+                "cores": os.cpu_count(),
+                "python": platform.python_version(),
+                "posttrainllm": __version__,
+            },
             "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
     finally:
@@ -88,10 +124,16 @@ def bench(
     if as_json:
         emit(result)
         return
-    print(f"{preset}, batch {config.batch} x {config.context}, {config.parameter_count():,} parameters; {result['engine']}")
-    print(f"{result['ms_per_step']:.2f} ms a step (median of {steps}, from {result['ms_per_step_min']:.2f} to "
-          f"{result['ms_per_step_max']:.2f}; {warmup_steps} before, not counted)")
-    print(f"{result['tokens_per_second']:,.0f} tokens/s, {result['gflops']:.1f} GFLOP/s, {result['memory_bytes'] / 1e6:.1f} MB")
+    print(
+        f"{preset}, batch {config.batch} x {config.context}, {config.parameter_count():,} parameters; {result['engine']}"
+    )
+    print(
+        f"{result['ms_per_step']:.2f} ms a step (median of {steps}, from {result['ms_per_step_min']:.2f} to "
+        f"{result['ms_per_step_max']:.2f}; {warmup_steps} before, not counted)"
+    )
+    print(
+        f"{result['tokens_per_second']:,.0f} tokens/s, {result['gflops']:.1f} GFLOP/s, {result['memory_bytes'] / 1e6:.1f} MB"
+    )
 
 
 def _letters(count: int) -> bytes:

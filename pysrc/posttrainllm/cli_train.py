@@ -72,7 +72,7 @@ class Interrupt:
         self.number = number
 
     def asked(self) -> str:
-        """"stop" once a signal came."""
+        """ "stop" once a signal came."""
         return "stop" if self.number else ""
 
 
@@ -119,7 +119,10 @@ def _hold_new(job: Job) -> Run:
         with contextlib.suppress(StoreMissingError):
             held.payload()
             raise ConfigError(
-                "train", f"{job.out} is a new run's folder", "a run is saved there", "add --resume to go on with it, or choose another"
+                "train",
+                f"{job.out} is a new run's folder",
+                "a run is saved there",
+                "add --resume to go on with it, or choose another",
             )
         if job.name:
             held.rename(job.name)
@@ -131,7 +134,9 @@ def _hold_new(job: Job) -> Run:
 
 def _hold_saved(job: Job) -> Run:
     if job.out is None:
-        raise ConfigError("train", "--resume goes on with the run in --out DIR", "no --out came", "name the run's folder")
+        raise ConfigError(
+            "train", "--resume goes on with the run in --out DIR", "no --out came", "name the run's folder"
+        )
     return hold_run(job.out)
 
 
@@ -143,7 +148,10 @@ def _resumed(job: Job, held: Run) -> Trainer:
     steps = job.settings.get("steps")
     if steps is not None and steps < checkpoint.step:
         raise ConfigError(
-            "resume", f"--steps is the step to reach, and the run is at step {checkpoint.step:,}", f"{steps:,} came", "name a later one"
+            "resume",
+            f"--steps is the step to reach, and the run is at step {checkpoint.step:,}",
+            f"{steps:,} came",
+            "name a later one",
         )
     trainer = trainer_of(checkpoint, _corpus_of(job, checkpoint), device=job.device, threads=job.threads, isa=job.isa)
     if steps is not None:
@@ -161,7 +169,9 @@ def _refuse_contradictions(job: Job, checkpoint: Checkpoint) -> None:
     for name, value in given.items():
         if name != "steps" and value != saved.get(name):
             raise ConfigError(
-                "resume", f"a run goes on with its own settings, {name} {saved.get(name)}", f"{_option(job, name)} {value} came",
+                "resume",
+                f"a run goes on with its own settings, {name} {saved.get(name)}",
+                f"{_option(job, name)} {value} came",
                 "leave that option out, or start a new run in another --out",
             )
 
@@ -177,7 +187,9 @@ def _corpus_of(job: Job, checkpoint: Checkpoint) -> Corpus:
     name, bundled = checkpoint.corpus.get("name"), Corpus.shakespeare()
     if checkpoint.corpus.get("sha256") == bundled.sha256:
         return bundled
-    raise ConfigError("resume", "the text is given again", f"the run was trained on {name!r}, and no --data came", "add --data FILE")
+    raise ConfigError(
+        "resume", "the text is given again", f"the run was trained on {name!r}, and no --data came", "add --data FILE"
+    )
 
 
 def _train(job: Job, trainer: Trainer, held: Run | None, interrupt: Interrupt) -> int:
@@ -186,7 +198,13 @@ def _train(job: Job, trainer: Trainer, held: Run | None, interrupt: Interrupt) -
     def save(live: Trainer) -> tuple[str, int]:
         return str(job.out), held.save(checkpoint_of(live, name, held.created or None))
 
-    live = Live(job.sample_seconds, job.sample_prompt, save_seconds=job.save_seconds, save=save if held else None, asked=interrupt.asked)
+    live = Live(
+        job.sample_seconds,
+        job.sample_prompt,
+        save_seconds=job.save_seconds,
+        save=save if held else None,
+        asked=interrupt.asked,
+    )
     tokens = seconds = 0.0
     last: Report | None = None
     if held is not None and not job.resume:
@@ -208,13 +226,16 @@ def _train(job: Job, trainer: Trainer, held: Run | None, interrupt: Interrupt) -
         if isinstance(last, SaveFailedReport):
             raise PostTrainError(last.message, code=last.code)
         newest = trainer.history[-1] if trainer.history else {}
-        show(output.done, {
-            "step": trainer.step,
-            "train_loss_nats": newest.get("loss_nats"),
-            "val_loss_nats": trainer.validation_loss_nats,
-            "tokens_per_second": tokens / seconds if seconds else None,
-            "weights_sha256": trainer.model.weights_sha256(),
-        })
+        show(
+            output.done,
+            {
+                "step": trainer.step,
+                "train_loss_nats": newest.get("loss_nats"),
+                "val_loss_nats": trainer.validation_loss_nats,
+                "tokens_per_second": tokens / seconds if seconds else None,
+                "weights_sha256": trainer.model.weights_sha256(),
+            },
+        )
     return 128 + interrupt.number if stopped.reason == "stopped" else 0
 
 
@@ -243,8 +264,11 @@ def _facts(job: Job, trainer: Trainer) -> dict:
         "config": model.config.to_dict(),
         "training": trainer.settings,
         "corpus": {
-            "name": corpus.name, "sha256": corpus.sha256, "bytes": len(corpus.data),
-            "train_tokens": len(corpus.train), "validation_tokens": len(corpus.validation),
+            "name": corpus.name,
+            "sha256": corpus.sha256,
+            "bytes": len(corpus.data),
+            "train_tokens": len(corpus.train),
+            "validation_tokens": len(corpus.validation),
         },
         "device": model.machine.name,
         "engine": model.machine.description,

@@ -9,7 +9,9 @@ from posttrainllm.errors import DataError
 
 hypothesis = pytest.importorskip("hypothesis", reason="properties need hypothesis")
 st = hypothesis.strategies
-few = hypothesis.settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=list(hypothesis.HealthCheck))
+few = hypothesis.settings(
+    max_examples=80, deadline=None, derandomize=True, suppress_health_check=list(hypothesis.HealthCheck)
+)
 keys = st.integers(0, (1 << 64) - 1)
 
 

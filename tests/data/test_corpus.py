@@ -20,7 +20,9 @@ def refusal(data, name="notes.txt"):
     return caught.value
 
 
-@pytest.mark.parametrize("data", [b"", b" \n\t\r\n ", b"\xef\xbb\xbf", b"\xef\xbb\xbf \n"], ids=["empty", "blank", "mark", "mark and blank"])
+@pytest.mark.parametrize(
+    "data", [b"", b" \n\t\r\n ", b"\xef\xbb\xbf", b"\xef\xbb\xbf \n"], ids=["empty", "blank", "mark", "mark and blank"]
+)
 def test_a_text_without_a_letter_is_refused(data):
     error = refusal(data)
     assert error.code == "E-DATA-EMPTY" and "notes.txt is empty" in str(error)
@@ -86,7 +88,9 @@ def test_a_file_that_is_not_there_or_is_a_folder_is_a_sentence(tmp_path):
 
 
 def test_the_mark_goes_and_line_ends_become_one_kind():
-    same = {Corpus.from_bytes(data, "x").sha256 for data in (b"a\nb\n", b"a\r\nb\r\n", b"a\rb\r", b"\xef\xbb\xbfa\r\nb\n")}
+    same = {
+        Corpus.from_bytes(data, "x").sha256 for data in (b"a\nb\n", b"a\r\nb\r\n", b"a\rb\r", b"\xef\xbb\xbfa\r\nb\n")
+    }
     assert same == {hashlib.sha256(b"a\nb\n").hexdigest()}
 
 

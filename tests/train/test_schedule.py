@@ -30,13 +30,26 @@ def test_nothing_of_libm_is_used():
     assert imported == set()
 
 
-@pytest.mark.parametrize(("step", "bits"), [(1, "0x1.8eaaa0fa1332cp-19"), (101, "0x1.3a92a30553260p-12"), (777, "0x1.d5cd890c0c914p-13"), (1500, "0x1.34be63da945a0p-14")])
+@pytest.mark.parametrize(
+    ("step", "bits"),
+    [
+        (1, "0x1.8eaaa0fa1332cp-19"),
+        (101, "0x1.3a92a30553260p-12"),
+        (777, "0x1.d5cd890c0c914p-13"),
+        (1500, "0x1.34be63da945a0p-14"),
+    ],
+)
 def test_rates_are_these_bits_everywhere(step, bits):
     assert learning_rate(step, SETTINGS).hex() == bits
 
 
 def test_warm_up_is_linear_to_the_peak_and_the_cosine_ends_on_the_floor():
-    settings = SETTINGS | {"learning_rate": 1.0, "warmup_steps": 9, "decay_steps": 110, "minimum_learning_rate_fraction": 0.25}
+    settings = SETTINGS | {
+        "learning_rate": 1.0,
+        "warmup_steps": 9,
+        "decay_steps": 110,
+        "minimum_learning_rate_fraction": 0.25,
+    }
     rates = [learning_rate(step, settings) for step in range(1, 131)]
     assert rates[:10] == pytest.approx([k / 10 for k in range(1, 11)], abs=1e-15)
     assert max(rates) == rates[9] and rates[109:] == [0.25] * 21
@@ -61,7 +74,9 @@ def test_the_rate_does_not_depend_on_the_steps_asked_for():
 @pytest.mark.parametrize("base", [0.9, 0.95, 0.999, 0.0])
 def test_powers_are_right_to_the_last_places(base):
     for exponent in (1, 2, 3, 7, 64, 1000, 12345):
-        assert integer_power(base, exponent) == pytest.approx(float(Fraction(base) ** exponent), rel=exponent * 2.0**-52)
+        assert integer_power(base, exponent) == pytest.approx(
+            float(Fraction(base) ** exponent), rel=exponent * 2.0**-52
+        )
     assert integer_power(base, 0) == 1.0
 
 

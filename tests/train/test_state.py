@@ -106,7 +106,10 @@ def test_a_model_without_its_run_writes_but_does_not_go_on(any_machine):
     checkpoint = Checkpoint.from_safetensors(weights_checkpoint(made, "x").to_bytes())
     assert not checkpoint.resumable
     assert model_of(checkpoint, machine=any_machine).weights_sha256() == wanted
-    for asked in (lambda: model_of(checkpoint, True, machine=any_machine), lambda: trainer_of(checkpoint, text(), machine=any_machine)):
+    for asked in (
+        lambda: model_of(checkpoint, True, machine=any_machine),
+        lambda: trainer_of(checkpoint, text(), machine=any_machine),
+    ):
         with pytest.raises(FormatError, match="weights only"):
             asked()
 
@@ -177,7 +180,12 @@ def test_a_hostile_checkpoint_is_a_sentence_and_changes_nothing(any_machine, har
     harm(checkpoint)
     with pytest.raises(PostTrainError) as caught:
         trainer_of(checkpoint, text(), model=live)
-    assert caught.value.kind == "user" and caught.value.code in ("E-FORMAT-TENSOR", "E-FORMAT-METADATA", "E-DATA", "E-CONFIG")
+    assert caught.value.kind == "user" and caught.value.code in (
+        "E-FORMAT-TENSOR",
+        "E-FORMAT-METADATA",
+        "E-DATA",
+        "E-CONFIG",
+    )
     assert state_bytes(live) == before
     trainer.train_step()
 

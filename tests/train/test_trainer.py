@@ -8,7 +8,14 @@ import pytest
 from posttrainllm.data.corpus import Corpus
 from posttrainllm.errors import ConfigError, DataError, NonFiniteError, StoreQuotaError
 from posttrainllm.model.config import GPTConfig
-from posttrainllm.train.reports import EvalReport, SampleReport, SavedReport, SaveFailedReport, StepReport, StoppedReport
+from posttrainllm.train.reports import (
+    EvalReport,
+    SampleReport,
+    SavedReport,
+    SaveFailedReport,
+    StepReport,
+    StoppedReport,
+)
 from posttrainllm.train.trainer import Live, Trainer, train
 
 from .making import QUICK, TINY, model_on, state_bytes, text, trainer_on
@@ -35,6 +42,7 @@ def test_a_seed_repeats_the_run_and_another_does_not(any_machine):
 
 def test_the_order_of_the_text_depends_on_the_seed_alone(any_machine):
     """Same first weights, another order."""
+
     def end(seed):
         trainer = Trainer(model_on(any_machine, seed=9), text(), QUICK | {"seed": seed, "steps": 3})
         list(trainer.run())
@@ -50,15 +58,30 @@ def test_reports_and_history_tell_the_same(any_machine):
     evaluations = [report for report in reports if isinstance(report, EvalReport)]
     assert [report.step for report in steps] == list(range(1, 14))
     assert [report.step for report in evaluations] == [0, 5, 10, 13]
-    assert [r.event for r in reports] == ["eval", *["step"] * 5, "eval", *["step"] * 5, "eval", *["step"] * 3, "eval", "stopped"]
+    assert [r.event for r in reports] == [
+        "eval",
+        *["step"] * 5,
+        "eval",
+        *["step"] * 5,
+        "eval",
+        *["step"] * 3,
+        "eval",
+        "stopped",
+    ]
     for report, row in zip(steps, trainer.history, strict=True):
         assert row["step"] == report.step and row["loss_nats"] == report.loss_nats
         assert row["gradient_norm"] == report.gradient_norm and row["learning_rate"] == report.learning_rate
         assert report.tokens == TINY.batch * TINY.context and report.seconds > 0
-    measured = {row["step"]: row["validation_loss_nats"] for row in trainer.history if row["validation_loss_nats"] is not None}
+    measured = {
+        row["step"]: row["validation_loss_nats"] for row in trainer.history if row["validation_loss_nats"] is not None
+    }
     assert measured == {report.step: report.validation_loss_nats for report in evaluations[1:]}
     assert trainer.seconds == pytest.approx(sum(report.seconds for report in steps))
-    assert isinstance(reports[-1], StoppedReport) and reports[-1].reason == "finished" and "13 steps" in reports[-1].message
+    assert (
+        isinstance(reports[-1], StoppedReport)
+        and reports[-1].reason == "finished"
+        and "13 steps" in reports[-1].message
+    )
     assert steps[0].to_dict()["event"] == "step" and set(steps[0].to_dict()) == {
         "event", "step", "loss_nats", "gradient_norm", "learning_rate", "tokens", "seconds",
     }  # fmt: skip

@@ -31,11 +31,15 @@ def text(table: Table) -> str:
     """The table in aligned columns: numbers to the right, words to the left."""
     shown = [[_cell(cell) for cell in row] for row in table.rows]
     widths = [max(map(len, column)) for column in zip(table.columns, *shown, strict=True)]
-    right = [bool(table.rows) and all(isinstance(row[i], (int, float)) for row in table.rows) for i in range(len(widths))]
+    right = [
+        bool(table.rows) and all(isinstance(row[i], (int, float)) for row in table.rows) for i in range(len(widths))
+    ]
 
     def line(cells: Iterable[str]) -> str:
-        fitted = (cell.rjust(width) if to_right else cell.ljust(width)
-                  for cell, width, to_right in zip(cells, widths, right, strict=True))
+        fitted = (
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(cells, widths, right, strict=True)
+        )
         return "  ".join(fitted).rstrip()
 
     lines = [table.title, "", line(table.columns), line("-" * width for width in widths), *map(line, shown)]
@@ -45,7 +49,14 @@ def text(table: Table) -> str:
 def explain_graph(graph: Graph) -> list[Table]:
     """Every node: its kernel, what it writes, shapes of what it reads, sizes, flops; and totals by kernel."""
     rows = tuple(
-        (index, node.kernel.name, node.written()[0].name, _shapes(node), _sizes(node.sizes), node.kernel.flops(node.sizes))
+        (
+            index,
+            node.kernel.name,
+            node.written()[0].name,
+            _shapes(node),
+            _sizes(node.sizes),
+            node.kernel.flops(node.sizes),
+        )
         for index, node in enumerate(graph.nodes)
     )
     listing = Table(f"Graph: {len(rows)} nodes", ("node", "kernel", "writes", "shapes", "sizes", "flops"), rows)
@@ -60,11 +71,14 @@ def explain_plan(plan: Plan) -> list[Table]:
     )
     sum_bytes, arena_bytes = sum(span.value.nbytes for span in plan.arena), plan.region_bytes["arena"]
     notes = (
-        f"{sum_bytes:,} bytes of values share {arena_bytes:,} bytes of arena; at most {_peak_bytes(plan):,} are alive at once.",
+        f"{sum_bytes:,} bytes of values share {arena_bytes:,} bytes of arena; "
+        f"at most {_peak_bytes(plan):,} are alive at once.",
     )
     arena = Table(
         f"Plan: {len(rows)} values in the arena",
-        ("value", "shape", "bytes", "offset", "first node", "last node"), rows, notes,
+        ("value", "shape", "bytes", "offset", "first node", "last node"),
+        rows,
+        notes,
     )
     regions = tuple((region, plan.region_bytes[region]) for region in REGIONS if plan.region_bytes[region])
     total = (f"{plan.total_bytes():,} bytes in all regions.",)
@@ -75,15 +89,24 @@ def explain_tape(tape: Tape) -> list[Table]:
     """Every record as an engine reads it: kernel, sizes, params, and each operand as region+offset."""
     rows = tuple(
         (
-            index, entry.kernel.name, tape.labels[index], _sizes(entry.sizes),
-            " ".join(f"{name}={_cell(value)}" for (name, _), value in zip(entry.kernel.params, entry.params, strict=True)),
-            " ".join(f"{argument.name}={region}+{offset}"
-                     for argument, (region, offset) in zip(entry.kernel.args, entry.operands, strict=True)),
+            index,
+            entry.kernel.name,
+            tape.labels[index],
+            _sizes(entry.sizes),
+            " ".join(
+                f"{name}={_cell(value)}" for (name, _), value in zip(entry.kernel.params, entry.params, strict=True)
+            ),
+            " ".join(
+                f"{argument.name}={region}+{offset}"
+                for argument, (region, offset) in zip(entry.kernel.args, entry.operands, strict=True)
+            ),
         )
         for index, entry in enumerate(decode(tape))
     )
     notes = (f"{len(rows)} records of {RECORD_BYTES} bytes: {len(tape.data):,} bytes, replayed in one call.",)
-    return [Table(f"Tape: {len(rows)} records", ("record", "kernel", "writes", "sizes", "params", "operands"), rows, notes)]
+    return [
+        Table(f"Tape: {len(rows)} records", ("record", "kernel", "writes", "sizes", "params", "operands"), rows, notes)
+    ]
 
 
 def _by_kernel(graph: Graph) -> Table:

@@ -1,7 +1,7 @@
 """Batches of windows: every token once an epoch, in an order that a seed and a position give, so a cursor can be saved.
 
-An epoch cuts the tokens into windows of T after a small random offset and visits them in a pseudo-random order: a Feistel
-network over the window numbers with cycle walking (Black, Rogaway 2002), which needs no stored permutation.
+An epoch cuts the tokens into windows of T after a small random offset and visits them in a pseudo-random order: a
+Feistel network over the window numbers with cycle walking (Black, Rogaway 2002), which needs no stored permutation.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class Batches:
 
     def __init__(self, tokens, context: int, batch: int, seed: int, cursor: dict | None = None) -> None:
         if len(tokens) < context + 1:
-            raise DataError("batches", f"at least context + 1 = {context + 1} tokens", f"{len(tokens)} came", code="E-DATA-SHORT")
+            raise DataError(
+                "batches", f"at least context + 1 = {context + 1} tokens", f"{len(tokens)} came", code="E-DATA-SHORT"
+            )
         self._tokens, self.context, self.batch, self.seed = tokens, context, batch, seed
         self.epoch, self.window = 0, 0
         if cursor:

@@ -22,8 +22,8 @@ _BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 class Corpus:
     """name, data (UTF-8 bytes, newlines as \\n), sha256 of data, and the split into `train` and `validation` tokens.
 
-    The validation part is the last `validation_fraction` of the tokens (default as in configs/training.json), so no window
-    of it is ever trained on. The constructor takes data as it is; `from_text`, `from_bytes` and `from_file` check it.
+    The validation part is the last `validation_fraction` of the tokens (default as in configs/training.json), so no
+    window of it is ever trained on. The constructor takes data as it is; `from_text`, `from_bytes` and `from_file` check it.
     """
 
     def __init__(self, name: str, data: bytes, validation_fraction: float | None = None) -> None:
@@ -73,7 +73,9 @@ class Corpus:
                 raise _huge(path.name, path.stat().st_size)
             return cls.from_bytes(path.read_bytes(), path.name)
         except OSError as error:
-            raise DataError("corpus", "a text file that can be read", f"{path}: {error.strerror or error}", "check the path") from error
+            raise DataError(
+                "corpus", "a text file that can be read", f"{path}: {error.strerror or error}", "check the path"
+            ) from error
 
     @classmethod
     def shakespeare(cls) -> Corpus:
@@ -81,14 +83,16 @@ class Corpus:
         found = resources.files(__package__) / "shakespeare.txt"
         if not found.is_file():
             raise DataError(
-                "corpus", "the bundled Shakespeare is made when the project is built", "no shakespeare.txt came",
+                "corpus",
+                "the bundled Shakespeare is made when the project is built",
+                "no shakespeare.txt came",
                 "run ./build.sh build once, or train on a file of yours",
             )
         return cls("Shakespeare", found.read_bytes())
 
     @classmethod
     def named(cls, name: str) -> Corpus:
-        """"shakespeare", or the path of a text file."""
+        """ "shakespeare", or the path of a text file."""
         return cls.shakespeare() if name == "shakespeare" else cls.from_file(name)
 
     def check(self, config: GPTConfig) -> None:
@@ -144,7 +148,10 @@ class Corpus:
 
 def _huge(name: str, nbytes: int) -> DataError:
     return DataError(
-        "corpus", f"a text of at most {LIMIT_BYTES:,} bytes", f"{name} has {nbytes:,}", "cut it into parts",
+        "corpus",
+        f"a text of at most {LIMIT_BYTES:,} bytes",
+        f"{name} has {nbytes:,}",
+        "cut it into parts",
         code="E-DATA-HUGE",
     )
 
@@ -158,7 +165,11 @@ def _clean(data: bytes, name: str) -> bytes:
     data = data.removeprefix(b"\xef\xbb\xbf")
     if not data.strip():
         raise DataError(
-            "corpus", "a text with at least one letter", f"{name} is empty", "choose or paste a text", code="E-DATA-EMPTY"
+            "corpus",
+            "a text with at least one letter",
+            f"{name} is empty",
+            "choose or paste a text",
+            code="E-DATA-EMPTY",
         )
     nul = data.find(b"\0")
     if nul >= 0:
@@ -172,6 +183,9 @@ def _clean(data: bytes, name: str) -> bytes:
 
 def _encoding(name: str, came: str) -> DataError:
     return DataError(
-        "corpus", "a plain text file in UTF-8", f"{name}: {came}", "save it as plain text, UTF-8, and choose it again",
+        "corpus",
+        "a plain text file in UTF-8",
+        f"{name}: {came}",
+        "save it as plain text, UTF-8, and choose it again",
         code="E-DATA-ENCODING",
     )

@@ -55,5 +55,7 @@ def from_dict(settings: dict) -> ByteTokenizer:
     """The tokenizer that a checkpoint names. Raises DataError for one this version does not have."""
     name = settings.get("name")
     if name != "bytes":
-        raise DataError("tokenizer", "a known tokenizer (bytes)", f"{name!r} came", "open this run with a newer version")
+        raise DataError(
+            "tokenizer", "a known tokenizer (bytes)", f"{name!r} came", "open this run with a newer version"
+        )
     return ByteTokenizer()

@@ -34,7 +34,9 @@ def write(model, prompt: str, tokens: int = 200, *, stop: tuple[str, ...] | str 
         raise ConfigError("write", "tokens is a whole number from 1 to 1,000,000", f"{tokens!r} came", "change it")
     seen = list(model.tokenizer.encode(prompt))
     if not seen:
-        raise DataError("write", "a prompt of at least one character", "an empty one came", "type a word or a line break")
+        raise DataError(
+            "write", "a prompt of at least one character", "an empty one came", "type a word or a line break"
+        )
     stops = (stop,) if isinstance(stop, str) else tuple(stop)
     return _write(model, seen, tokens, tuple(s for s in stops if s), Sampler(settings))
 
@@ -44,7 +46,9 @@ def _write(model, seen: list[int], tokens: int, stop: tuple[str, ...], sampler: 
     context, vocabulary = model.config.context, model.tokenizer.vocabulary
     for count in range(1, tokens + 1):
         window = seen[-context:]
-        token = sampler.draw(model.logits(window)[:vocabulary], window)  # a model may have more rows than there are tokens
+        token = sampler.draw(
+            model.logits(window)[:vocabulary], window
+        )  # a model may have more rows than there are tokens
         seen.append(token)
         held += stream.push(token)
         if count == tokens:

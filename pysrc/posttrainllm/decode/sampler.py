@@ -29,8 +29,11 @@ class SamplerSettings:
             ("top_k", _whole(self.top_k) and self.top_k >= 0, "a whole number, 0 for off"),
             ("top_p", _number(self.top_p) and 0.0 < self.top_p <= 1.0, "a number above 0, at most 1"),
             ("min_p", _number(self.min_p) and 0.0 <= self.min_p < 1.0, "a number from 0, below 1"),
-            ("repetition_penalty", _number(self.repetition_penalty) and 0.0 < self.repetition_penalty <= 100.0,
-             "a number above 0, at most 100"),
+            (
+                "repetition_penalty",
+                _number(self.repetition_penalty) and 0.0 < self.repetition_penalty <= 100.0,
+                "a number above 0, at most 100",
+            ),
             ("seed", _whole(self.seed) and 0 <= self.seed < 1 << 63, "a whole number from 0 to 2^63-1"),
         )
         for name, holds, rule in rules:
@@ -71,7 +74,9 @@ class Sampler:
         if settings.repetition_penalty != 1.0:
             for token in set(seen):
                 value = scores[token]
-                scores[token] = value / settings.repetition_penalty if value > 0 else value * settings.repetition_penalty
+                scores[token] = (
+                    value / settings.repetition_penalty if value > 0 else value * settings.repetition_penalty
+                )
         if settings.temperature == 0:
             return max(range(len(scores)), key=scores.__getitem__)
         order = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)

@@ -28,7 +28,9 @@ def write_checkpoint(checkpoint: Checkpoint, path: str | Path) -> int:
         part.replace(path)
         return written
     except OSError as error:
-        raise StoreError(f"writing {path}", "the file can be written", error.strerror or str(error), "choose another place") from error
+        raise StoreError(
+            f"writing {path}", "the file can be written", error.strerror or str(error), "choose another place"
+        ) from error
     finally:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
@@ -44,7 +46,9 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
             size = os.fstat(file.fileno()).st_size
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
     except OSError as error:
-        raise DataError(f"reading {path}", "a file that can be read", error.strerror or str(error), "check the path") from error
+        raise DataError(
+            f"reading {path}", "a file that can be read", error.strerror or str(error), "check the path"
+        ) from error
     return Checkpoint.from_safetensors(memoryview(data), str(path))
 
 
@@ -56,8 +60,10 @@ def hold_run(folder: str | Path, create: str | None = None) -> Run:
     folder = Path(os.path.abspath(folder))
     if not is_run_id(folder.name):
         raise ConfigError(
-            f"run {folder}", "its folder's name is 1 to 64 of A-Z a-z 0-9 . _ - and begins with a letter or digit",
-            f"{folder.name!r} came", "choose another name",
+            f"run {folder}",
+            "its folder's name is 1 to 64 of A-Z a-z 0-9 . _ - and begins with a letter or digit",
+            f"{folder.name!r} came",
+            "choose another name",
         )
     store = RunStore(DiskVolume(folder.parent))
     if create is not None and folder.name not in now(store.volume.list_runs()):

@@ -1,7 +1,7 @@
 """The history of a run: one row a step while it is short, thinner as it grows, so that hours of training stay small.
 
-After step 8,192 every second row stays, after 16,384 every fourth, and so on; rows with a validation loss always do. Which
-rows stay depends on the steps alone, so a run that was saved and went on has the same ones.
+After step 8,192 every second row stays, after 16,384 every fourth, and so on; rows with a validation loss always do.
+Which rows stay depends on the steps alone, so a run that was saved and went on has the same ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a training run says, one dataclass a kind of event; the page, the command line and a notebook read the same ones."""
+"""What a training run says, one dataclass a kind of event; page, command line and notebook read the same ones."""
 
 from __future__ import annotations
 

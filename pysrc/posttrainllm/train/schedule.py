@@ -31,8 +31,8 @@ def integer_power(base: float, exponent: int) -> float:
 
 
 def learning_rate(step: int, settings: Mapping) -> float:
-    """Rate of step 1, 2, …: linear warm-up to the peak at step warmup_steps + 1, a cosine from there to the floor at step
-    decay_steps, then the floor.
+    """Rate of step 1, 2, …: linear warm-up to the peak at step warmup_steps + 1, a cosine from there to the floor at
+    step decay_steps, then the floor.
 
     It does not depend on how many steps are asked for, so a run that stops and goes on equals one that did not stop.
     """

@@ -28,7 +28,9 @@ def training_settings(changes: dict | None = None) -> dict:
     settings = load("training")
     for name, value in (changes or {}).items():
         if name not in _RANGES:
-            raise ConfigError("training", f"a setting is one of {', '.join(_RANGES)}", f"{name!r} came", "correct the name")
+            raise ConfigError(
+                "training", f"a setting is one of {', '.join(_RANGES)}", f"{name!r} came", "correct the name"
+            )
         settings[name] = value
     for name, (kind, low, high) in _RANGES.items():
         value = settings[name]

@@ -62,8 +62,14 @@ def weights_checkpoint(model: GPT, name: str) -> Checkpoint:
     """A model without a run: weights, config and tokenizer. One can write with it, not continue its training."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return Checkpoint(
-        name=name, config=model.config.to_dict(), step=0, tokenizer=model.tokenizer.to_dict(),
-        weights=tensors_of(model, "params"), created=now, updated=now, app_version=__version__,
+        name=name,
+        config=model.config.to_dict(),
+        step=0,
+        tokenizer=model.tokenizer.to_dict(),
+        weights=tensors_of(model, "params"),
+        created=now,
+        updated=now,
+        app_version=__version__,
     )
 
 
@@ -122,8 +128,10 @@ def trainer_of(
         model = model_of(checkpoint, True, device=device, threads=threads, isa=isa, machine=machine)
     elif model.config != config or model.program.step is None:
         raise ConfigError(
-            "resume", f"the live model has the run's sizes, {config.to_dict()}, and room to train",
-            f"{model.config.to_dict()} came", "make another model",
+            "resume",
+            f"the live model has the run's sizes, {config.to_dict()}, and room to train",
+            f"{model.config.to_dict()} came",
+            "make another model",
         )
     else:
         model.tokenizer = tokenizer
@@ -143,18 +151,26 @@ def _checked(checkpoint: Checkpoint, training: bool) -> tuple[GPTConfig, ByteTok
         config = GPTConfig.from_dict(checkpoint.config)
     except ConfigError as error:
         raise FormatError(
-            f"run {quote(checkpoint.name)}", "its config is a model's", str(error), "export the run again", code="E-FORMAT-METADATA"
+            f"run {quote(checkpoint.name)}",
+            "its config is a model's",
+            str(error),
+            "export the run again",
+            code="E-FORMAT-METADATA",
         ) from error
     tokenizer = from_dict(checkpoint.tokenizer)
     if tokenizer.vocabulary > config.vocabulary:
-        _refuse("its tokenizer has at most the model's vocabulary", f"{tokenizer.vocabulary} against {config.vocabulary}")
+        _refuse(
+            "its tokenizer has at most the model's vocabulary", f"{tokenizer.vocabulary} against {config.vocabulary}"
+        )
     shapes = {parameter.name: parameter.shape for parameter in Layout.of(config).parameters}
     groups = {"": checkpoint.weights}
     if training:
         groups |= {"adamw.m.": checkpoint.m, "adamw.v.": checkpoint.v}
     for prefix, group in groups.items():
         if prefix and not group:
-            _refuse("a run that goes on holds AdamW's moments", "it holds weights only", "write with it, or start a new run")
+            _refuse(
+                "a run that goes on holds AdamW's moments", "it holds weights only", "write with it, or start a new run"
+            )
         for name in shapes.keys() - group.keys():
             _refuse(f"it holds {prefix}{name}", "it is missing")
         for name in group.keys() - shapes.keys():

@@ -37,19 +37,23 @@ class Live:
 class Trainer:
     """A model, a corpus, settings, and where the run stands: step, data cursor, history.
 
-    history holds one dict a step (thinner in a long run, see history.py): step, loss_nats, gradient_norm, learning_rate,
-    seconds of training so far, and validation_loss_nats where it was measured. `until` is the step that `run` goes to; it
-    may be changed while it runs. Raises ConfigError for a setting, DataError where the text is too short for the model.
+    history holds one dict a step (thinner in a long run, see history.py): step, loss_nats, gradient_norm,
+    learning_rate, seconds of training so far, and validation_loss_nats where it was measured. `until` is the step that
+    `run` goes to; it may be changed while it runs. Raises ConfigError for a setting, DataError where the text is too short for the model.
     """
 
-    def __init__(self, model: GPT, corpus: Corpus, settings: dict | None = None, *, step: int = 0, cursor: dict | None = None):
+    def __init__(
+        self, model: GPT, corpus: Corpus, settings: dict | None = None, *, step: int = 0, cursor: dict | None = None
+    ):
         self.settings = training_settings({"validation_fraction": corpus.validation_fraction} | (settings or {}))
         self.model, self.corpus = model, corpus.split_at(self.settings["validation_fraction"])
         config = model.config
         if model.tokenizer.vocabulary > config.vocabulary:
             raise ConfigError(
-                "train", f"the model's vocabulary holds the tokenizer's {model.tokenizer.vocabulary} tokens",
-                f"{config.vocabulary} came", f"use a vocabulary of {model.tokenizer.vocabulary}",
+                "train",
+                f"the model's vocabulary holds the tokenizer's {model.tokenizer.vocabulary} tokens",
+                f"{config.vocabulary} came",
+                f"use a vocabulary of {model.tokenizer.vocabulary}",
             )
         self.corpus.check(config)
         self.step, self.until, self.history = step, self.settings["steps"], []
@@ -102,8 +106,8 @@ class Trainer:
     def run(self, until: int | None = None, live: Live | None = None) -> Iterator[Report]:
         """Train up to step `until` (default settings["steps"]); ends with a StoppedReport.
 
-        Evaluates at the start, every evaluate_every_steps and at the end; samples and saves as `live` says, and saves at
-        the end, also where it was asked to stop or a number was not finite (the weights before it are kept).
+        Evaluates at the start, every evaluate_every_steps and at the end; samples and saves as `live` says, and saves
+        at the end, also where it was asked to stop or a number was not finite (the weights before it are kept).
         """
         live = live or Live()
         self.until = self.settings["steps"] if until is None else until
