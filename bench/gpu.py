@@ -14,7 +14,7 @@ from collections import defaultdict
 from dataclasses import replace
 
 from posttrainllm.backends.gpu import tiles
-from posttrainllm.backends.gpu.tiles import MatmulTile
+from posttrainllm.backends.gpu.tiles import AttentionTile, MatmulTile
 from posttrainllm.backends.webgpu import WebGPUMachine
 from posttrainllm.compile import Graph, Value, place, record
 from posttrainllm.compile.tape import address
@@ -28,11 +28,10 @@ PYTORCH_EAGER_F32_MS = {
 """PyTorch 2.11 eager float32 on an H200."""
 LAYOUTS = {"NN": "linear", "NT": "linear_backward_input", "TN": "linear_backward_weight"}
 SWEEP = [
-    MatmulTile(128, 128, 16, 8, 8, 4), MatmulTile(128, 128, 16, 8, 8, 8), MatmulTile(128, 128, 16, 8, 8, 16),
-    MatmulTile(128, 128, 8, 8, 8, 8), MatmulTile(128, 64, 16, 8, 8, 8), MatmulTile(64, 128, 16, 8, 8, 8),
-    MatmulTile(64, 64, 32, 4, 4, 8), MatmulTile(64, 64, 16, 8, 4, 8), MatmulTile(64, 64, 16, 4, 4, 16),
-    MatmulTile(64, 64, 32, 8, 4, 8), MatmulTile(32, 32, 32, 4, 4, 8), MatmulTile(128, 128, 32, 8, 8, 8),
-    MatmulTile(128, 256, 16, 8, 16, 8), MatmulTile(256, 128, 16, 16, 8, 8), MatmulTile(64, 64, 16, 8, 8, 8),
+    MatmulTile(128, 128, 16, 8, 8), MatmulTile(128, 128, 16, 8, 8, False), MatmulTile(128, 128, 8, 8, 8), MatmulTile(64, 64, 16, 8, 8),
+    MatmulTile(64, 64, 16, 8, 8, False), MatmulTile(64, 64, 16, 8, 4), MatmulTile(64, 64, 32, 4, 4), MatmulTile(32, 32, 32, 4, 4),
+    MatmulTile(64, 32, 16, 8, 4), MatmulTile(128, 64, 16, 8, 8), MatmulTile(256, 128, 16, 16, 8), MatmulTile(256, 128, 8, 16, 8),
+    MatmulTile(128, 128, 16, 16, 8), MatmulTile(128, 64, 16, 16, 8), MatmulTile(256, 64, 8, 16, 8), MatmulTile(256, 128, 16, 16, 8, False),
 ]  # fmt: skip
 
 
@@ -63,8 +62,10 @@ def one_kernel(name: str, sizes: dict[str, int]):
 
 def median_ms(machine, loaded, repeats: int, inner: int) -> float:
     """Median milliseconds of a replay, `inner` of them between waits, after one unmeasured."""
-    machine.replay(loaded)
-    machine.wait()
+    warm = time.perf_counter() + 0.15  # clocks rise under load
+    while time.perf_counter() < warm:
+        machine.replay(loaded)
+        machine.wait()
     times = []
     for _ in range(repeats):
         began = time.perf_counter()
@@ -100,13 +101,47 @@ def matmul(machine, size: int, layouts: list[str]) -> list[dict]:
                 continue
             kept, tiles.MATMUL_TILES = tiles.MATMUL_TILES, (tile,)
             try:
-                ms = median_ms(machine, machine.load(tape), 3, 4)
+                ms = median_ms(machine, machine.load(tape), 5, 5)
                 rows.append({"layout": layout, "tile": list(tile.constants().values()), "ms": ms, "tflops": 2 * size**3 / ms / 1e9})
             except Exception as error:  # noqa: BLE001 - a tile that a driver refuses is a result
                 rows.append({"layout": layout, "tile": list(tile.constants().values()), "error": str(error)[:200]})
             finally:
                 tiles.MATMUL_TILES = kept
             print(json.dumps(rows[-1]), flush=True)
+    return rows
+
+
+ATTENTION_SWEEP = [
+    AttentionTile(64, 64, 32, 4, 4), AttentionTile(64, 64, 32, 8, 8), AttentionTile(64, 64, 32, 4, 8), AttentionTile(64, 64, 32, 8, 4),
+    AttentionTile(32, 64, 32, 4, 8), AttentionTile(64, 32, 32, 8, 4), AttentionTile(128, 32, 32, 8, 4), AttentionTile(64, 64, 16, 8, 8),
+    AttentionTile(32, 32, 32, 4, 4), AttentionTile(32, 64, 16, 4, 8), AttentionTile(64, 64, 64, 4, 4), AttentionTile(32, 64, 32, 8, 8),
+]  # fmt: skip
+
+
+def attention(machine, sizes: dict[str, int]) -> list[dict]:
+    """Microseconds and TFLOP/s (causal half counted) of each attention pass with every tile."""
+    rows = []
+    for name in ("attention", "attention_backward"):
+        tape, need = one_kernel(name, sizes)
+        machine.allocate(need)
+        random_regions(machine, need)
+        for tile in ATTENTION_SWEEP:
+            if not tile.fits(machine.limits):
+                continue
+            kept = dict(tiles.ATTENTION_TILES)
+            tiles.ATTENTION_TILES.update(dict.fromkeys(kept, (tile,)))
+            try:
+                loaded = machine.load(tape)
+                machine.replay(loaded)
+                for entry, (_, us) in kernel_times(machine, loaded).items():
+                    products = {"attention": 2, "attention_backward": 3, "attention_backward_keys": 4}[entry]
+                    flops = products * sizes["B"] * sizes["H"] * sizes["T"] ** 2 * sizes["D"]
+                    rows.append({"entry": entry, "tile": list(tile.constants().values()), "us": us, "tflops": round(flops / us / 1e6, 2)})
+                    print(json.dumps(rows[-1]), flush=True)
+            except Exception as error:  # noqa: BLE001
+                print(json.dumps({"tile": list(tile.constants().values()), "error": str(error)[:200]}), flush=True)
+            finally:
+                tiles.ATTENTION_TILES.update(kept)
     return rows
 
 
@@ -193,7 +228,7 @@ def kernel_times(machine, loaded) -> dict[str, tuple[int, float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["matmul", "step", "kernels"])
+    parser.add_argument("what", choices=["matmul", "attention", "step", "kernels"])
     parser.add_argument("names", nargs="*", help="presets, or matmul layouts NN NT TN")
     parser.add_argument("--size", type=int, default=4096)
     parser.add_argument("--default-limits", action="store_true")
@@ -206,11 +241,13 @@ def main() -> None:
         real = machine.limits
         machine.close()
         machine = WebGPUMachine(limits=replace(DEFAULT, buffer_bytes=real.buffer_bytes, binding_bytes=real.binding_bytes))
-    print(json.dumps({"adapter": machine.description, "limits": str(machine.limits), "features": sorted(machine.features)}))
+    print(machine.description, machine.limits)
     rows = []
     if options.what == "matmul":
         rows = matmul(machine, options.size, options.names or list(LAYOUTS))
-    for name in options.names if options.what != "matmul" else []:
+    if options.what == "attention":
+        rows = attention(machine, {"B": 4, "T": 1024, "H": 12, "D": 64})
+    for name in options.names if options.what in ("step", "kernels") else []:
         steps = Steps(machine, name)
         if options.what == "step":
             rows.append(steps.measure(name))

@@ -1,0 +1,1 @@
+"""Measurements of speed and quality beside public peers: ./build.sh bench. Nothing here asserts; numbers are recorded."""

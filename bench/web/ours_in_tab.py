@@ -1,0 +1,92 @@
+"""What ours.mjs asks of Python in the tab: train a preset, and a session's whole loop. Requests and answers are JSON."""
+
+import asyncio
+import json
+import sys
+import time
+
+sys.path.insert(0, "/lib/posttrainllm")
+
+import posttrainllm_host as host  # noqa: E402
+from posttrainllm.backends.wasm import open_wasm  # noqa: E402
+from posttrainllm.data.corpus import Corpus  # noqa: E402
+from posttrainllm.model.config import GPTConfig  # noqa: E402
+from posttrainllm.model.live import GPT, RESERVE_BYTES  # noqa: E402
+from posttrainllm.model.program import Program  # noqa: E402
+from posttrainllm.session import Host, Session  # noqa: E402
+from posttrainllm.train.trainer import Trainer  # noqa: E402
+
+now = time.perf_counter
+live = {}
+
+
+async def corpus():
+    """Shakespeare, fetched once."""
+    if "corpus" not in live:
+        live["corpus"] = Corpus("Shakespeare", (await host.corpus()).to_bytes())
+    return live["corpus"]
+
+
+async def make(text):
+    """{preset, threads} -> {threads, memory_bytes, region_bytes}: a new model and its trainer."""
+    asked = json.loads(text)
+    await close("{}")
+    config = GPTConfig.preset(asked["preset"])
+    program = Program(config)
+    need = sum(program.region_bytes().values())
+    machine = await open_wasm(need + RESERVE_BYTES, asked["threads"])
+    model = GPT(config, machine, program)
+    model.initialise(42)
+    live["trainer"] = Trainer(model, await corpus())
+    return json.dumps({"threads": machine.threads, "memory_bytes": machine.memory_bytes, "region_bytes": need})
+
+
+async def run(text):
+    """{count} -> [{ms, engine_ms, loss_nats, gradient_norm}]."""
+    steps = []
+    for _ in range(json.loads(text)["count"]):
+        engine, began = host.engine_ms(), now()
+        report = live["trainer"].train_step()
+        ms = 1000 * (now() - began)
+        steps.append({"ms": ms, "engine_ms": host.engine_ms() - engine, "loss_nats": report.loss_nats, "gradient_norm": report.gradient_norm})
+    return json.dumps(steps)
+
+
+async def close(text):
+    """Give the engine's memory and threads back."""
+    if "trainer" in live:
+        live.pop("trainer").model.close()
+    return "null"
+
+
+class TabHost(Host):
+    """A session's host with this page's engine; runs are kept in memory."""
+
+    def __init__(self, threads):
+        super().__init__()
+        self.threads = threads
+
+    async def open_machine(self, total_bytes):
+        return await open_wasm(total_bytes, self.threads)
+
+    async def bundled_corpus(self):
+        return await corpus()
+
+
+async def session(text):
+    """{preset, threads, count} -> {ms, engine_ms, steps}: a session's loop with its events, without samples and saves."""
+    asked = json.loads(text)
+    each = Session(lambda event, buffer=None: host.post(json.dumps(event)), TabHost(asked["threads"]))
+    await each.handle({"kind": "settings", "id": 1, "sample_every_seconds": 0, "save_every_seconds": 1e6})
+    training = {"steps": 1000, "evaluate_every_steps": 1000}
+    await each.handle({"kind": "train.start", "id": 2, "preset": asked["preset"], "training": training})
+    for _ in range(4):  # the first turn evaluates
+        each.training.turn()
+        await asyncio.sleep(0)
+    engine, began = host.engine_ms(), now()
+    for _ in range(asked["count"]):
+        each.training.turn()
+        await asyncio.sleep(0)
+    answer = {"ms": 1000 * (now() - began), "engine_ms": host.engine_ms() - engine, "steps": asked["count"]}
+    each.drop_model()
+    return json.dumps(answer)
