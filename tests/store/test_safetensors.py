@@ -176,7 +176,7 @@ def test_the_writer_refuses_before_its_first_chunk(tensors, metadata, case):
 
 
 def test_the_library_reads_what_we_write_and_we_read_what_it_writes():
-    numpy = pytest.importorskip("numpy")
+    numpy = pytest.importorskip("numpy", reason="NumPy is not loaded where the store is tested alone")
     library = pytest.importorskip("safetensors.numpy", reason=LIBRARY_REASON)
     arrays = {
         "blocks.0.attn.qkv.weight": numpy.arange(12, dtype=numpy.float32).reshape(3, 4),

@@ -84,8 +84,9 @@ class Run:
 
     def rename(self, name: str) -> None:
         self._check_open()
-        self._facts = {"name": clean_name(name), "created": self.created or self._store.clock()}
-        self._slots.rename(self._facts)
+        facts = {"name": clean_name(name), "created": self.created or self._store.clock()}
+        self._slots.rename(facts)
+        self._facts = facts
 
     def export(self) -> Iterator[Any]:
         """The run as a .safetensors file, in chunks of at most 4 MiB: the saved bytes, with the name it has now."""
