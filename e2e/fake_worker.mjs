@@ -36,7 +36,7 @@ async function boot() {
   const threads = flag ? scenario.isolated_threads : 1;
   post({ kind: 'ready', version: '0.0.0-fake', threads, isolated: Boolean(flag), presets, training, runs,
     engines: [{ name: 'cpu', description: 'CPU', chosen: true, why: 'It passed its self-test.' }, { name: 'webgpu', description: 'Graphics card', chosen: false, why: 'not built yet' }],
-    storage: { persistent: false, bytes: 12_400_000 } });
+    storage: { persistent: true, bytes: 12_400_000 } });
 }
 
 function corpus(request, name, text) {

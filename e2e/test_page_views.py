@@ -102,7 +102,7 @@ def test_open_and_continue(runs_page):
 
 def test_the_first_view_offers_to_go_on(open_page):
     page = open_page(fake={"runs": RUNS})
-    expect(page.locator("#resume-offer")).to_contain_text("“hamlet” stopped at step 600 of 2,000.")
+    expect(page.locator("#resume-offer")).to_contain_text("“hamlet” is saved at step 600 of 2,000.")
     page.click("#resume-offer-go")
     phase(page, "running")
     expect(page.locator("#resume-offer")).to_be_hidden()

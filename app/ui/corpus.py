@@ -17,11 +17,13 @@ _latest = 0  # id of the newest request: an answer to an older one is out of dat
 _pending_paste = False
 _file = None
 _dragging = 0
+_replaced = False  # the worker has opened a run, with its own text: the choice here must be told again before it counts
 
 
 def request():
     """Tell the worker which text is chosen now. Returns False where there is none yet."""
-    global _latest, _pending_paste
+    global _latest, _pending_paste, _replaced
+    _replaced = False
     source = chosen("corpus")
     notices.clear("corpus")
     _pending_paste = False
@@ -43,8 +45,8 @@ def request():
 
 
 def missing():
-    """Why training cannot start with the chosen text, or None. A paste still waiting for its pause is sent first."""
-    if _pending_paste:
+    """Why training cannot start with the chosen text, or None. A text that the worker has not yet, or no more, is sent first."""
+    if _pending_paste or _replaced and state.ready:
         bridge.cancel(_timer)
         request()
     source = chosen("corpus")
@@ -159,6 +161,11 @@ def _drop(event):
             notices.announce("Only the first of the files is used.")
 
 
+def _opened(event):
+    global _replaced
+    _replaced = True
+
+
 def lock(locked):
     el("setup").disabled = locked
     show("setup-locked", locked)
@@ -173,6 +180,7 @@ def start():
         js.window.addEventListener(kind, _drag)
     js.window.addEventListener("drop", _drop)
     wire.on("ready", lambda event: request())
+    wire.on("opened", _opened)
     _source_changed_quietly()
 
 

@@ -8,13 +8,35 @@ import state
 import train
 import wire
 import write
-from dom import document, el, empty, make, on, show, text
+from dom import button, document, el, empty, make, on, show, text
 
 _update = None  # None | "waiting" | "outdated"
 _isolation = {}
+_boot_timer = 0
+BOOT_PATIENCE_MS = 60000
+
+
+def _watch_boot():
+    """A start that makes no progress says so, whatever the reason; slow networks get a long time."""
+    global _boot_timer
+    bridge.cancel(_boot_timer)
+    _boot_timer = bridge.later(BOOT_PATIENCE_MS, _slow) if not state.ready else 0
+
+
+def _slow():
+    if not state.ready:
+        _stopped_short("The trainer has not got further for a minute (" + state.boot_message + "). The network may be slow, or a file missing.")
+
+
+def _stopped_short(message):
+    """A message for the whole page, with the way out beside it."""
+    notices.error("page", message)
+    box = el("page-error")
+    box.insertBefore(button("Start the trainer again", _restart, id="restart"), box.lastChild)
 
 
 def _boot(event):
+    _watch_boot()
     bar = el("boot-bar")
     bar.value = max(0.02, min(1, event.get("fraction") or 0))
     state.boot_message = event.get("message") or "Loading the trainer"
@@ -25,23 +47,35 @@ def _boot(event):
 
 def _ready(event):
     state.ready = event
+    bridge.cancel(_boot_timer)
     show("boot-bar", False)
     el("engine").classList.add("ready")
     text("version", event.get("version") or "")
     engines = event.get("engines") or []
     chosen = next((engine for engine in engines if engine.get("chosen")), {})
     threads = event.get("threads") or 1
-    text("engine-name", str(chosen.get("description") or chosen.get("name") or "CPU") + ", " + fmt.plural(threads, "thread"))
-    text("engine-why", "Runs on: " + str(chosen.get("description") or chosen.get("name")) + ". " + (chosen.get("why") or ""))
+    name = str(chosen.get("description") or chosen.get("name") or "CPU")
+    text("engine-name", name if "thread" in name else name + ", " + fmt.plural(threads, "thread"))
+    text("engine-why", "Runs on: " + name + ". " + (chosen.get("why") or ""))
     empty("engine-list")
     for engine in engines:
         if not engine.get("chosen"):
             el("engine-list").appendChild(make("li", str(engine.get("description") or engine.get("name")) + ": " + str(engine.get("why") or "")))
-    storage = event.get("storage") or {}
-    used = fmt.size(storage.get("bytes")) + " of saved runs here. " if storage.get("bytes") else ""
-    text("engine-storage", used + ("The browser keeps them until you delete them." if storage.get("persistent") else
-                                   "The browser may delete them when space runs short; export what matters."))
+    _storage(event)
     bridge.ready()
+
+
+def _storage(event):
+    """What is kept, and how long: `ready` and `runs` both tell."""
+    storage = event.get("storage")
+    if not storage:
+        return
+    if storage.get("persistent"):
+        used = fmt.size(storage["bytes"]) + " of saved runs. " if storage.get("bytes") else ""
+        text("engine-storage", used + "A browser short of space may delete what sites have stored: export what matters.")
+    else:
+        text("engine-storage", "This browser stores nothing for this page (perhaps a private window).")
+        text("runs-lead", "This browser stores nothing for this page: runs last until the tab is closed. Export what you want to keep.")
 
 
 def _isolated(event):
@@ -121,11 +155,8 @@ def _failed(event):
     show("boot-bar", False)
     train.worker_lost()
     write.worker_lost()
-    notices.error("page", message)
-    box = el("page-error")
-    again = make("button", "Start the trainer again", type="button", id="restart")
-    again.addEventListener("click", _restart)
-    box.insertBefore(again, box.lastChild)
+    bridge.cancel(_boot_timer)
+    _stopped_short(message)
 
 
 def _restart(event):
@@ -135,8 +166,10 @@ def _restart(event):
     text("engine-name", "Loading…")
     state.boot_message = "Loading the trainer"
     wire.forget()
+    state.ready = None
     state.changed()
     bridge.restart()
+    _watch_boot()
 
 
 def _close(event):
@@ -151,8 +184,9 @@ def _close(event):
 def start():
     on(document, "click", _close)
     on(document, "keydown", _close)
-    for kind, handler in (("boot", _boot), ("ready", _ready), ("failed", _failed), ("page.isolation", _isolated), ("page.reload_helps", _offer_reload),
+    for kind, handler in (("boot", _boot), ("ready", _ready), ("runs", _storage), ("failed", _failed), ("page.isolation", _isolated), ("page.reload_helps", _offer_reload),
                           ("page.update", _update_ready), ("page.outdated", _outdated), ("page.offline", _offline)):
         wire.on(kind, handler)
     wire.on("page.update_refused", lambda event: notices.notice("update", "Another tab is training. The update waits until it is done."))
     state.watch(_changed)
+    _watch_boot()

@@ -10,7 +10,7 @@ import stats
 import tabs
 import train
 import wire
-from dom import el, text
+from dom import el, show, text
 
 _asked_to_persist = False
 
@@ -98,11 +98,18 @@ def _opened(event):
     text("stat-step", fmt.count(event.get("step")) + " of " + fmt.count(steps))
     stats.progress(event.get("step") or 0, steps)
     text("run-title", event.get("name") or "Saved run")
-    if state.phase != "starting":  # runs.continue opens, then starts
-        train.enter("ended", "Opened at step " + fmt.count(event.get("step")) + ". Add steps to train it further, or write with it.")
     left = steps - (event.get("step") or 0)
     if left > 0:
         el("train-extend-steps").value = str(left)
+    if state.phase != "starting":  # runs.continue opens, then starts
+        line = "Opened at step " + fmt.count(event.get("step")) + ". "
+        known = (event.get("corpus") or {}).get("available", True) and event.get("resumable", True)
+        if known:
+            line += "Add steps to train it further, or write with it."
+        else:
+            line += "It can write. To train it further, choose its text first ({}).".format((event.get("corpus") or {}).get("name") or "unknown")
+        train.enter("ended", line + (" " + event["note"] if event.get("note") else ""))
+        show("train-extend-box", known)
     stats.describe(state.step)
 
 

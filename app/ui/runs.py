@@ -56,6 +56,8 @@ def _item(run):
     item.appendChild(make("p", _facts(run), "facts"))
     if run.get("corrupt"):
         item.appendChild(make("p", "Its saved files cannot be read any more. Other runs are not affected.", "hint"))
+    if run.get("note"):
+        item.appendChild(make("p", run["note"], "hint"))
     item.appendChild(_question(run) if _asking == (run_id, "delete") else _actions(run))
     return item
 
@@ -118,15 +120,15 @@ def _act(kind, run, fields=None):
 
 
 def _open(run):
+    place = tabs.current if tabs.current == "runs" else "train"
     if state.busy():
-        return notices.error("runs", "A run is going. Stop it first; it is saved when it stops.")
-    notices.clear("runs")
-    text("runs-lead", "Opening " + str(run.get("name")) + "…")
-    return wire.send("runs.open", {"run_id": run["run_id"]}, "runs", answered=_open_answered)
+        return notices.error(place, "A run is going. Stop it first; it is saved when it stops.")
+    notices.clear(place)
+    notices.announce("Opening " + str(run.get("name")) + "…")
+    return wire.send("runs.open", {"run_id": run["run_id"]}, place, answered=_open_answered)
 
 
 def _open_answered(event):
-    text("runs-lead", "Saved in this browser, on this computer. Export what you want to keep for good.")
     if event["kind"] == "opened":
         tabs.go("train", focus=True)
 
@@ -210,12 +212,11 @@ def import_file(file):
     megabytes = bridge.megabytes(file)
     if megabytes > LARGEST_IMPORT_MB:
         return notices.error("runs", "“" + str(file.name) + "” has " + fmt.size(megabytes * 1e6) + ": that is more than a tab can open.")
-    text("runs-lead", "Reading " + str(file.name) + "…")
+    notices.announce("Reading " + str(file.name) + "…")
     return wire.send("runs.import", {"name": file.name}, "runs", file=file, answered=_imported)
 
 
 def _imported(event):
-    text("runs-lead", "Saved in this browser, on this computer. Export what you want to keep for good.")
     if event["kind"] != "failed":
         notices.announce("The run has been imported.")
 
@@ -229,11 +230,14 @@ def _picked(event):
 
 def _offer():
     """On the Train view, before anything is done: go on where the last run stopped."""
-    unfinished = [run for run in _runs if not run.get("corrupt") and run.get("resumable", True) and _steps_left(run) > 0 and run.get("step")]
-    if state.phase != "idle" or state.model or not unfinished:
+    good = [run for run in _runs if not run.get("corrupt") and run.get("resumable", True) and run.get("step")]
+    if state.phase != "idle" or state.model or not good:
         return show("resume-offer", False)
-    run = unfinished[0]
-    text("resume-offer-text", "“{}” stopped at step {} of {}.".format(run.get("name"), fmt.count(run["step"]), fmt.count(run["steps"])))
+    unfinished = [run for run in good if _steps_left(run) > 0]
+    run = (unfinished or good)[0]
+    line = "“" + str(run.get("name")) + "” is saved at step " + fmt.count(run["step"])
+    text("resume-offer-text", line + (" of " + fmt.count(run["steps"]) + "." if unfinished else "."))
+    text("resume-offer-go", "Continue it" if unfinished else "Open it")
     el("resume-offer").dataset.run = run["run_id"]
     return show("resume-offer", True)
 
@@ -242,7 +246,7 @@ def _take_offer(event):
     wanted = el("resume-offer").dataset.run
     for run in _runs:
         if run["run_id"] == wanted:
-            return _continue(run)
+            return _continue(run) if _steps_left(run) > 0 else _open(run)
     return None
 
 

@@ -50,6 +50,7 @@ def deliver(kind, event):
     place, answered = _open.get(reply_to, (None, None))
     if answered:
         _open[reply_to] = (place, None)
+    event["place"] = place
     if kind == "failed":
         notices.error(place or "page", event.get("message") or "Something failed.")
     for handler in _handlers.get(kind, ()):

@@ -64,11 +64,11 @@ def _start(event=None):
     return wire.send("write.start", {
         "prompt": prompt, "tokens": tokens, "temperature": float(value("write-temperature")), "top_k": int(float(value("write-top-k"))),
         "top_p": float(value("write-top-p")), "seed": seed, "stop": [stop] if stop else [],
-    }, "write", answered=_answered)
+    }, "write")
 
 
-def _answered(event):
-    if event["kind"] == "failed":
+def _failed(event):
+    if _writing and event["place"] == "write":
         _done("")
 
 
@@ -155,5 +155,6 @@ def start():
     on("write-prompt", "keydown", _prompt_key)
     wire.on("token", _token)
     wire.on("wrote", _wrote)
+    wire.on("failed", _failed)
     wire.on("step", lambda event: _model_line() if js.document.body.dataset.view == "write" else None)
     state.watch(_model_line)
