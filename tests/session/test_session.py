@@ -1,0 +1,225 @@
+"""The Session natively: what a page may ask, in any order, and what it hears. e2e/ asks the same of the tab."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+
+import pytest
+
+from posttrainllm.session import Host, Session
+from posttrainllm.session.messages import REQUESTS, checked, finite
+from posttrainllm.errors import ConfigError
+
+pytestmark = pytest.mark.native_only(reason="the loop below is CPython's; e2e/ runs the same Session in the tab")
+
+TEXT = "To be, or not to be, that is the question. " * 300
+QUICK = {"steps": 30, "warmup_steps": 5, "learning_rate": 3e-3, "evaluate_every_steps": 10}
+
+
+class Asker:
+    """A session with its loop running; `ask` sends, `wait` takes events in order."""
+
+    def __init__(self, host=None):
+        self.events, self._number, self._read = [], 0, 0
+        self.session = Session(self._emit, host or Host(device="cpu", threads=1))
+
+    def _emit(self, event, buffer):
+        json.dumps(event, allow_nan=False)  # what cannot travel as JSON must fail here
+        self.events.append(event | ({"buffer": buffer} if buffer is not None else {}))
+
+    def ask(self, kind, **fields):
+        self._number += 1
+        self.session.receive({"kind": kind, "id": self._number} | fields)
+        return self._number
+
+    async def wait(self, *kinds, reply_to=None, seconds=60.0):
+        end = asyncio.get_running_loop().time() + seconds
+        while asyncio.get_running_loop().time() < end:
+            while self._read < len(self.events):
+                event = self.events[self._read]
+                self._read += 1
+                if event["kind"] == "failed" and "failed" not in kinds:
+                    raise AssertionError(event["message"])
+                if event["kind"] in kinds and reply_to in (None, event.get("reply_to")):
+                    return event
+            await asyncio.sleep(0.002)
+        raise AssertionError(f"no {kinds}; last {self.events[-2:]}")
+
+    async def call(self, kind, *answers, **fields):
+        return await self.wait(*answers, reply_to=self.ask(kind, **fields))
+
+    async def trained(self, **training):
+        self.ask("corpus.text", text=TEXT, name="hamlet")
+        self.ask("train.start", preset="tiny", training=QUICK | training)
+        return await self.wait("stopped")
+
+
+@asynccontextmanager
+async def running(host=None):
+    asker = Asker(host)
+    await asker.session.begin()
+    await asker.wait("ready")
+    task = asyncio.create_task(asker.session.serve())
+    try:
+        yield asker
+    finally:
+        await asker.session.close()
+        await asyncio.wait_for(task, 30)
+
+
+def scenario(body):
+    """Run an async test body with a fresh session."""
+
+    def test():
+        async def go():
+            async with running() as asker:
+                await body(asker)
+
+        asyncio.run(go())
+
+    test.__name__, test.__doc__ = body.__name__, body.__doc__
+    return test
+
+
+@scenario
+async def test_a_run_from_start_to_saved(asker):
+    stopped = await asker.trained()
+    assert (stopped["reason"], stopped["step"]) == ("finished", 30)
+    kinds = [event["kind"] for event in asker.events]
+    for kind in ("corpus", "started", "eval", "step", "saved"):
+        assert kind in kinds
+    rows = [row for event in asker.events if event["kind"] == "step" for row in event["rows"]]
+    assert [row[0] for row in rows] == list(range(1, 31))  # every step once, in order, however they were bundled
+    assert rows[-1][1] < rows[0][1] - 2
+    evals = [event["step"] for event in asker.events if event["kind"] == "eval"]
+    assert evals == [0, 10, 20, 30]
+
+
+@scenario
+async def test_extending_an_ended_run_and_one_in_progress(asker):
+    await asker.trained()
+    asker.ask("train.extend", steps=400)
+    assert (await asker.wait("started"))["steps"] == 430
+    asker.ask("train.extend", steps=10)
+    assert (await asker.wait("stopped"))["step"] == 440
+
+
+@scenario
+async def test_stop_saves_at_once_and_continue_goes_on_from_there(asker):
+    asker.ask("corpus.text", text=TEXT)
+    asker.ask("train.start", preset="tiny", training=QUICK | {"steps": 100_000})
+    await asker.wait("step")
+    asker.ask("train.stop")
+    stopped = await asker.wait("stopped")
+    assert stopped["reason"] == "stopped" and 0 < stopped["step"] < 100_000
+    row = (await asker.call("runs.list", "runs"))["runs"][0]
+    assert (row["step"], row["resumable"], row["live"]) == (stopped["step"], True, True)
+    asker.ask("runs.continue", run_id=stopped["run_id"], steps=3)
+    assert (await asker.wait("stopped"))["step"] == stopped["step"] + 3
+
+
+@scenario
+async def test_a_second_run_while_one_goes_is_refused_and_harms_nothing(asker):
+    asker.ask("corpus.text", text=TEXT)
+    asker.ask("train.start", preset="tiny", training=QUICK | {"steps": 100_000})
+    await asker.wait("step")
+    for kind, fields in {"train.start": {}, "runs.open": {"run_id": "x"}}.items():
+        assert "is going" in (await asker.call(kind, "failed", **fields))["message"]
+    run_id = (await asker.call("runs.list", "runs"))["runs"][0]["run_id"]
+    assert "not being trained" in (await asker.call("runs.delete", "failed", run_id=run_id))["message"]
+    before = asker.session.training.trainer.step
+    await asker.wait("step")
+    assert asker.session.training.trainer.step > before
+
+
+@scenario
+async def test_export_delete_import_gives_the_same_run_back(asker):
+    run_id = (await asker.trained())["run_id"]
+    weights = asker.session.model.weights_sha256()
+    exported = await asker.call("runs.export", "exported", run_id=run_id)
+    assert exported["name"].endswith(".safetensors") and exported["bytes"] == len(exported["buffer"])
+    assert (await asker.call("runs.delete", "runs", run_id=run_id))["runs"] == []
+    assert asker.session.model is None
+    listed = await asker.call("runs.import", "runs", name="x", buffer=exported["buffer"])
+    opened = await asker.wait("opened")
+    assert opened["run_id"] == listed["imported"] != run_id
+    assert (opened["step"], len(opened["history"]), [e[0] for e in opened["evals"]]) == (30, 30, [10, 20, 30])
+    assert asker.session.model.weights_sha256() == weights
+    asker.ask("write.start", prompt="To be", tokens=8)
+    assert (await asker.wait("wrote"))["tokens"] == 8
+
+
+@scenario
+async def test_rename_duplicate_history(asker):
+    run_id = (await asker.trained())["run_id"]
+    assert (await asker.call("runs.rename", "runs", run_id=run_id, name="Hamlet I"))["runs"][0]["name"] == "Hamlet I"
+    runs = (await asker.call("runs.duplicate", "runs", run_id=run_id))["runs"]
+    assert sorted(row["name"] for row in runs) == ["Hamlet I", "Hamlet I (copy)"]
+    history = await asker.call("runs.history", "exported", run_id=run_id)
+    lines = [line for line in history["buffer"].decode().splitlines() if not line.startswith("#")]
+    assert lines[0].split(",")[:2] == ["step", "loss_nats"] and len(lines) == 31
+
+
+@scenario
+async def test_writing_streams_whole_text_and_stops_when_asked(asker):
+    await asker.trained()
+    identity = asker.ask("write.start", prompt="To", tokens=60, temperature=0)
+    text = ""
+    while (event := await asker.wait("token", "wrote"))["kind"] == "token":
+        assert event["reply_to"] == identity
+        text += event["text"]
+    assert event["reason"] == "length" and len(text.encode()) == 60 and event["first_token_seconds"] > 0
+    asker.ask("write.start", prompt="To", tokens=1_000_000)
+    await asker.wait("token")
+    asker.ask("write.stop")
+    assert (await asker.wait("wrote"))["reason"] == "stopped"
+
+
+@scenario
+async def test_an_engine_that_fails_ends_the_run_and_the_session_goes_on(asker):
+    asker.ask("corpus.text", text=TEXT)
+    asker.ask("train.start", preset="tiny", training=QUICK | {"steps": 100_000})
+    await asker.wait("step")
+
+    def broken(loaded):
+        raise RuntimeError("the engine is gone")
+
+    asker.session.model.machine.replay = broken
+    assert "the engine is gone" in (await asker.wait("failed"))["message"]
+    assert (await asker.wait("stopped"))["reason"] == "error"
+    del asker.session.model.machine.replay
+    assert (await asker.trained())["reason"] == "finished"
+
+
+@scenario
+async def test_a_loss_that_is_not_finite_stops_the_run_with_the_last_good_weights_saved(asker):
+    asker.ask("corpus.text", text=TEXT)
+    asker.ask("train.start", preset="tiny", training=QUICK | {"steps": 100_000})
+    await asker.wait("step")
+    step = asker.session.model.step
+    asker.session.model.step = lambda *_: (float("nan"), float("nan"))
+    stopped = await asker.wait("stopped")
+    assert stopped["reason"] == "nonfinite" and "finite" in stopped["message"]
+    asker.session.model.step = step
+    row = (await asker.call("runs.list", "runs"))["runs"][0]
+    assert (row["step"], row["state"]) == (stopped["step"], "good")
+    asker.ask("train.extend", steps=2)
+    assert (await asker.wait("stopped"))["reason"] == "finished"
+
+
+def test_every_request_kind_is_handled_and_nothing_else():
+    handled = set(Session(lambda *_: None, Host())._handlers)
+    assert handled == set(REQUESTS)
+
+
+def test_requests_are_checked_by_their_table():
+    assert checked({"kind": "train.extend", "id": 1, "steps": 5.0}) == {"steps": 5}
+    assert checked({"kind": "plan", "id": 1, "preset": None}) == {}
+    for bad in ({"kind": "train.extend"}, {"kind": "train.extend", "steps": "5"}, {"kind": "train.extend", "steps": True},
+                {"kind": "plan", "colour": 1}, {"kind": "nothing"}, {}):
+        with pytest.raises(ConfigError):
+            checked(bad)
+
+
+def test_numbers_that_json_has_not_become_none():
+    assert [finite(value) for value in (1.5, float("nan"), float("inf"), -float("inf"), None)] == [1.5, None, None, None, None]
