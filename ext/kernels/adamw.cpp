@@ -4,9 +4,11 @@ namespace ptl {
 namespace PTL_ISA {
 
 // One AdamW step with clipping by the global norm; recipe = [lr, beta1, beta2, eps, weight_decay, clip, correction1,
-// correction2], correction_i = 1 / (1 - beta_i^step).
+// correction2], correction_i = 1 / (1 - beta_i^step). A norm that is not finite changes nothing: the last good weights
+// stay, and the caller sees the norm.
 void adamw(Run& run, int64_t N, int32_t decayed, const float* grad, const float* norm, const float* recipe,
            float* param, float* m, float* v) {
+  if (!(norm[0] - norm[0] == 0.0f)) return;
   const float lr = recipe[0], beta1 = recipe[1], beta2 = recipe[2], eps = recipe[3], clip = recipe[5];
   const float correction1 = recipe[6], correction2 = recipe[7];
   const float keep_param = decayed ? 1.0f - lr * recipe[4] : 1.0f;
