@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tools import paths
 from tools.serve import Server
+
+expect.set_options(timeout=30_000)  # on two busy cores things are slow, not wrong
 
 HERE = Path(__file__).parent
 DIST = Path(os.environ.get("PTL_DIST") or paths.DIST)

@@ -1,6 +1,6 @@
 // Stands in for app/worker.mjs in tests of the page alone: it speaks the protocol at once, with made-up numbers, and can be told to
 // fail in ways that are hard to reach with the real one. A test prepends `globalThis.scenario = {…};` (see e2e/conftest.py).
-const scenario = { boot_ms: 60, step_ms: 4, steps: 200, fail: {}, corrupt: false, runs: [], isolated_threads: 2, ...globalThis.scenario };
+const scenario = { boot_ms: 60, step_ms: 4, every_ms: 125, steps: 200, fail: {}, corrupt: false, runs: [], isolated_threads: 2, ...globalThis.scenario };
 const presets = {
   tiny: { layers: 2, channels: 48, heads: 3, context: 32, batch: 16, parameters: 70464 },
   small: { layers: 3, channels: 96, heads: 3, context: 64, batch: 16, parameters: 366432 },
@@ -75,7 +75,7 @@ async function train() {
     }
     if (scenario.fail.save_at === run.step) post({ kind: 'failed', code: 'quota', message: 'There is no room left to save this run. Delete a run you no longer need; training goes on.', reply_to: run.request });
     const elapsed = (performance.now() - began) / 1000;
-    if (performance.now() - last > 125 || run.step === run.steps) {
+    if (performance.now() - last >= scenario.every_ms || run.step === run.steps) {
       last = performance.now();
       const per = elapsed / run.step;
       post({ kind: 'step', step: run.step, steps: run.steps, loss_nats: loss, perplexity: Math.exp(loss), bits_per_byte: loss / Math.LN2, gradient_norm: 1.2,
