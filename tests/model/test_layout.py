@@ -109,3 +109,13 @@ def test_regions_hold_all_passes():
 @pytest.mark.parametrize(("context", "lengths"), [(1, [1]), (15, [15]), (16, [16]), (17, [16, 17]), (128, [16, 32, 64, 128])])
 def test_writing_lengths(context, lengths):
     assert writing_lengths(context) == lengths
+
+
+def test_a_training_step_costs_six_flops_a_weight_and_token():
+    """Two forward, four backward; embeddings are looked up, not multiplied, and attention comes on top."""
+    config = GPTConfig.preset("medium")
+    tokens = config.batch * config.context
+    matrices = sum(product(p.shape) for p in parameters(config) if p.decayed and p.name != "wpe.weight")
+    attention = 7 * config.layers * config.batch * config.context * (config.context + 1) * config.channels
+    flops = Program(config).step.plan.graph.flops()
+    assert 1 < flops / (6 * matrices * tokens + attention) < 1.05

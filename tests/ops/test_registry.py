@@ -154,3 +154,16 @@ def test_a_record_is_well_formed(made_of):
     assert any(a.role != "in" for a in made_of.args)
     assert all(resolve(letter, sizes) for letter in made_of.reduces)
     assert importlib.import_module(made_of.run.__module__).__doc__.startswith(f"{stem(made_of)}:")
+
+
+def test_costs_of_records():
+    """Multiply-adds and bytes by hand: what benches and estimates divide by."""
+    linear = {"R": 3, "I": 5, "O": 7}
+    assert [kernel(name).flops(linear) for name in ("linear", "linear_backward_input", "linear_backward_weight")] == [210] * 3
+    assert kernel("linear").bytes_moved(linear) == 4 * (15 + 35 + 7 + 21)
+    assert kernel("linear_backward_weight").bytes_moved(linear) == 4 * (15 + 21 + 2 * (35 + 7))
+    assert kernel("add").bytes_moved({"N": 10}) == 120 and kernel("adamw").bytes_moved({"N": 10}) == 4 * (10 + 1 + 8 + 2 * 30)
+    # Causal attention: two products over T(T+1)/2 pairs forward; five backward, where the scores are made again.
+    sizes = {"B": 2, "T": 9, "H": 3, "D": 4}
+    assert kernel("attention").flops(sizes) == 2 * 2 * 2 * 45 * 3 * 4
+    assert kernel("attention_backward").flops(sizes) == 5 * 2 * 2 * 45 * 3 * 4
