@@ -58,6 +58,10 @@ function post(message, transfer = []) {
 
 export function send(json) { post(JSON.parse(json)); }
 
+/** Send a text area's content with a request, as `text`: a book would not fit MicroPython's memory. */
+export function sendText(json, id) { post({ ...JSON.parse(json), text: document.getElementById(id).value }); }
+export function isBlank(id) { return !/\S/.test(document.getElementById(id).value); }
+
 /** Send a File's bytes with a request; reading problems come back as a `failed` event for that request. */
 export async function sendFile(json, file) {
   const message = JSON.parse(json);
@@ -75,6 +79,7 @@ export function resetFlag() { flag(RUN); }
 
 // ---- events -------------------------------------------------------------------------------------------------------------------
 
+let lastHidden = 0;
 let tokens = null; // token events merged until the next frame, so fast models do not flood the page
 
 function flushTokens() {
@@ -95,7 +100,9 @@ function receive(event) {
   if (event.kind === 'step') {
     chart.push(event.rows ?? []);
     delete event.rows;
-    if (document.hidden && event.step < event.steps) return; // nobody looks; the chart has the rows
+    const now = performance.now();
+    if (document.hidden && event.step < event.steps && now - lastHidden < 2000) return; // only the title is seen; the chart has the rows
+    lastHidden = now;
   } else if (event.kind === 'opened') {
     opened = [event.history ?? [], event.evals ?? [], Math.max(event.training?.steps ?? 0, event.step ?? 0)];
     event.points = event.history?.length ?? 0;

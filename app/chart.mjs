@@ -122,11 +122,18 @@ function readOut(u) {
   document.getElementById('legend-validation').value = before == null ? '' : shown(validation[before]);
 }
 
-/** Forget all points; `steps` sets the width, `vocabulary` the reference line ln V. */
-export function reset(steps, vocabulary) {
+/** Forget all points; `steps` sets the width. */
+export function reset(steps) {
   clear();
   total = steps;
+  draw();
+}
+
+/** The reference line: the loss of guessing evenly among `vocabulary` tokens. */
+export function guessing(vocabulary) {
   reference = Math.log(vocabulary || 256);
+  document.getElementById('legend-vocabulary').textContent = String(vocabulary || 256);
+  document.getElementById('legend-reference').textContent = reference.toFixed(2);
   draw();
 }
 

@@ -129,7 +129,7 @@ def test_pasted_text(open_page):
     kinds = [message["kind"] for message in page.evaluate("window.sent")]
     assert kinds.index("train.start") > len(kinds) - 1 - kinds[::-1].index("corpus.text")
     assert sent(page, "corpus.text")[-1]["text"].startswith("The newest")
-    assert page.title().startswith("posttrainllm")
+    assert page.title() == "Done · posttrainllm: train a small GPT in this tab"
 
 
 def test_file_chosen_and_dropped(open_page, tmp_path):
@@ -249,3 +249,32 @@ def test_no_announcement_per_step(open_page):
     phase(page, "ended")
     assert len(page.evaluate("said")) == 2, page.evaluate("said")
     assert re.match(r"Training loss 1\.\d+ after 200 steps, validation loss", page.get_attribute("#chart", "aria-label"))
+
+
+def test_nothing_piles_up(open_page):
+    """Thousands of reports: the page's memory, nodes and listeners stay where they are."""
+    page = open_page(fake={"steps": 10_000_000, "step_ms": 0, "every_ms": 0})
+    session = page.context.new_cdp_session(page)
+    for domain in ("HeapProfiler", "Performance"):
+        session.send(f"{domain}.enable")
+
+    def measured() -> dict:
+        session.send("HeapProfiler.collectGarbage")
+        return {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
+
+    page.click("#train-start")
+    stepping(page, 700)  # past the point where the list of samples is full
+    before = measured()
+    stepping(page, 2000)
+    after = measured()
+    assert after["JSHeapUsedSize"] - before["JSHeapUsedSize"] < 1_500_000
+    assert after["Nodes"] - before["Nodes"] < 300
+    assert after["JSEventListeners"] - before["JSEventListeners"] < 10
+
+
+def test_a_whole_book_pasted(open_page):
+    page = open_page(fake={})
+    page.check("#corpus-paste", force=True)
+    page.evaluate("""() => { const box = document.getElementById('corpus-text'); box.value = 'All the world is a stage. '.repeat(240_000);
+        box.dispatchEvent(new InputEvent('input', { bubbles: true })); }""")
+    expect(page.locator("#corpus-facts")).to_contain_text("6.2 MB")

@@ -8,7 +8,7 @@ import notices
 import state
 import tabs
 import wire
-from dom import chosen, el, make, on, sentences, show, text, value
+from dom import chosen, el, on, sentences, show, text
 
 LARGEST_FILE_MB = 256  # more would not fit a tab twice over; the trainer has its own, finer limits
 
@@ -28,11 +28,10 @@ def request():
     notices.clear("corpus")
     _pending_paste = False
     if source == "paste":
-        pasted = value("corpus-text")
-        if not pasted.strip():
+        if bridge.isBlank("corpus-text"):
             _facts(None, "Paste a text to train on.")
             return False
-        _latest = wire.send("corpus.text", {"name": "pasted text", "text": pasted}, "corpus", answered=_answered)
+        _latest = wire.send("corpus.text", {"name": "Pasted text"}, "corpus", area="corpus-text", answered=_answered)
     elif source == "file":
         if _file is None:
             _facts(None, "Choose a .txt or .md file.")
@@ -50,7 +49,7 @@ def missing():
         bridge.cancel(_timer)
         request()
     source = chosen("corpus")
-    if source == "paste" and not value("corpus-text").strip():
+    if source == "paste" and bridge.isBlank("corpus-text"):
         return "There is no text yet: paste one, or go back to Shakespeare."
     if source == "file" and _file is None:
         return "There is no file yet: choose one, or go back to Shakespeare."

@@ -1,5 +1,6 @@
 """Loading, the engine that runs and why, isolation, updates, and the end of the worker."""
 
+import js
 from pyscript.js_modules import bridge
 
 import fmt
@@ -189,4 +190,6 @@ def start():
         wire.on(kind, handler)
     wire.on("page.update_refused", lambda event: notices.notice("update", "Another tab is training. The update waits until it is done."))
     state.watch(_changed)
+    show("keep-awake-box", hasattr(js.navigator, "wakeLock"))
+    on("keep-awake", "change", lambda event: bridge.setKeepAwake(event.target.checked))
     _watch_boot()

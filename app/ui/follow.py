@@ -20,6 +20,7 @@ def _started(event):
     state.model = {"run_id": event.get("run_id"), "name": event.get("name"), "step": event.get("step") or 0}
     text("run-title", event.get("name") or "Training")
     bridge.chart.extend(event.get("steps") or 1)
+    bridge.chart.guessing((event.get("config") or {}).get("vocabulary") or 256)
     stats.progress(event.get("step") or 0, event.get("steps"))
     if state.phase in ("starting", "idle", "ended"):
         train.enter("running", "Training. The first steps take a moment…")
@@ -39,6 +40,7 @@ def _stepped(event):
         train.enter("running")
     if state.phase == "running":
         train.running_line()
+        train.title()
 
 
 def _paused(event):
@@ -87,6 +89,7 @@ def _opened(event):
     state.run = event
     stats.reset()
     bridge.showHistory()
+    bridge.chart.guessing((event.get("config") or {}).get("vocabulary") or 256)
     state.model = {"run_id": event.get("run_id"), "name": event.get("name"), "step": event.get("step")}
     steps = max((event.get("training") or {}).get("steps") or 0, event.get("step") or 0)
     last = event.get("last")

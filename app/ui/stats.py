@@ -3,7 +3,6 @@
 from pyscript.js_modules import bridge
 
 import fmt
-import state
 from dom import el, empty, make, show, text
 
 NAMES = ["loss", "validation", "perplexity", "bits", "speed", "norm", "lr", "step", "elapsed", "eta"]
@@ -98,5 +97,4 @@ def describe(step_event, validation_loss=None):
     sentence = "Training loss {} after {}".format(fmt.fixed(step_event.get("loss_nats"), 2), fmt.plural(step_event.get("step"), "step"))
     if fmt.finite(validation_loss):
         sentence += ", validation loss " + fmt.fixed(validation_loss, 2)
-    vocabulary = (state.corpus or {}).get("vocabulary") or 256
-    bridge.chart.describe(sentence + "; pure guessing among " + str(vocabulary) + " bytes gives 5.55." if vocabulary == 256 else sentence + ".")
+    bridge.chart.describe(sentence + ".")

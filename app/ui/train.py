@@ -36,7 +36,16 @@ def enter(phase, status=None):
     bridge.setBusy(state.busy())
     if status:
         text("run-status", status)
+    title()
     state.changed()
+
+
+def title():
+    """The tab's title tells how far the run is, for those who look at another tab meanwhile."""
+    state_ = {"paused": "Paused", "ended": "Done"}.get(state.phase)
+    if state.phase == "running" and state.step and state.step.get("steps"):
+        state_ = str(state.step["step"] * 100 // state.step["steps"]) + " %"
+    js.document.title = (state_ + " · " if state_ else "") + "posttrainllm: train a small GPT in this tab"
 
 
 def idle_status():
@@ -114,7 +123,7 @@ def _begin():
 def _fresh():
     state.run = state.step = None
     stats.reset()
-    bridge.chart.reset(recipe.steps() or 1, 256)
+    bridge.chart.reset(recipe.steps() or 1)
 
 
 def _start_answered(event):

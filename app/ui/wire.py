@@ -15,8 +15,11 @@ def on(kind, handler):
     _handlers.setdefault(kind, []).append(handler)
 
 
-def send(kind, fields=None, place="page", file=None, answered=None):
-    """Send a request and return its id. `answered(event)` gets the first event that replies to it, a failure too."""
+def send(kind, fields=None, place="page", file=None, area=None, answered=None):
+    """Send a request and return its id. `answered(event)` gets the first event that replies to it, a failure too.
+
+    `file` (a File) goes along as a buffer, the content of the text area named `area` as `text`.
+    """
     global _last
     _last += 1
     message = {"kind": kind, "id": _last}
@@ -24,10 +27,12 @@ def send(kind, fields=None, place="page", file=None, answered=None):
     _open[_last] = (place, answered)
     while len(_open) > 200:  # requests are kept for later failures (a save that fails mid-run), but not for ever
         del _open[min(_open)]
-    if file is None:
-        bridge.send(json.dumps(message))
-    else:
+    if file is not None:
         bridge.sendFile(json.dumps(message), file)
+    elif area is not None:
+        bridge.sendText(json.dumps(message), area)
+    else:
+        bridge.send(json.dumps(message))
     return _last
 
 
