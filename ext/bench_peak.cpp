@@ -30,12 +30,24 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// The register tile on operands that stay in the first cache: where loads are free it reaches what registers alone do, and
+// it does not depend on how a compiler moves the factors above.
+double tiles_in_cache(float* scratch) {
+  constexpr int64_t m = 4 * kTileM, k = 128;
+  float* b = scratch + m * k;
+  float* c = b + k * kTileN;
+  const int repeats = 400;
+  double start = now();
+  for (int i = 0; i < repeats; i++)
+    multiply_columns({m, kTileN, k, scratch, kTileM, kTileM * k, b, kTileN, 0, c, kTileN, nullptr, false});
+  return 2.0 * repeats * double(m * k * kTileN) / (now() - start);
+}
+
 }  // namespace
 
-double bench_peak(double seconds);
-double bench_peak(double seconds) {
-  const int64_t rounds = 20000;
-  const double flop = 2.0 * kSums * W * double(rounds);
+double bench_peak(double seconds, float* scratch);
+double bench_peak(double seconds, float* scratch) {
+  const int64_t rounds = 100000;
   double best = 0, end = now() + seconds;
   volatile float sink = 0, one = 1.0f;
   // Called through a pointer: Binaryen would inline it, and V8 optimises functions when they are called again.
@@ -43,8 +55,9 @@ double bench_peak(double seconds) {
   do {
     double start = now();
     sink = sink + run(rounds, one);
-    double spent = now() - start;
-    if (spent > 0 && flop / spent > best) best = flop / spent;
+    double rates[] = {2.0 * kSums * W * double(rounds) / (now() - start), tiles_in_cache(scratch)};
+    for (double rate : rates)
+      if (rate > best && rate < 1e13) best = rate;  // a coarse clock may show no time at all
   } while (now() < end);
   return best * 1e-9;
 }

@@ -13,6 +13,10 @@
 #if defined(__SSE__)
 #include <xmmintrin.h>
 #endif
+#if defined(__linux__) && !defined(__EMSCRIPTEN__)
+#define PTL_HUGE_PAGES 1
+#include <sys/mman.h>
+#endif
 
 namespace ptl {
 
@@ -40,6 +44,9 @@ namespace {
 
 constexpr int kMostThreads = 64;
 constexpr int64_t kAlignment = 256;
+#if PTL_HUGE_PAGES
+constexpr int64_t kHugePage = int64_t(1) << 21;
+#endif
 
 // The widest build first; isa == nullptr takes the first this host runs.
 const Build* choose(const char* isa) {
@@ -63,7 +70,18 @@ const Build* choose(const char* isa) {
 
 // Zero-filled, aligned to kAlignment; empty when out of memory.
 std::shared_ptr<char> zeros(int64_t bytes) {
-  if (uint64_t(bytes) > uint64_t(SIZE_MAX) - 2 * kAlignment) return {};
+  if (uint64_t(bytes) > uint64_t(SIZE_MAX) / 2) return {};
+#if PTL_HUGE_PAGES
+  // A training step walks through the whole arena: with 4 KiB pages it waits for address translation.
+  if (bytes >= 2 * kHugePage) {
+    size_t mapped = size_t(bytes) + size_t(kHugePage);
+    void* block = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (block == MAP_FAILED) return {};
+    char* start = static_cast<char*>(block) + (kHugePage - intptr_t(block) % kHugePage) % kHugePage;
+    madvise(start, size_t(bytes), MADV_HUGEPAGE);
+    return std::shared_ptr<char>(start, [block, mapped](char*) { munmap(block, mapped); });
+  }
+#endif
   // calloc leaves large blocks to the system's zero pages; aligned_alloc and memset would touch them all.
   char* block = static_cast<char*>(calloc(size_t(bytes) + size_t(kAlignment), 1));
   if (!block) return {};
@@ -174,7 +192,9 @@ const char* ptl_isa(void) { return choose(nullptr)->name; }
 const char* ptl_engine_isa(ptl_engine* engine) { return engine->build->name; }
 int ptl_threads(ptl_engine* engine) { return engine->threads; }
 
-double ptl_bench_peak(ptl_engine* engine, double seconds) { return engine->build->peak(seconds); }
+double ptl_bench_peak(ptl_engine* engine, double seconds) {
+  return engine->build->peak(seconds, reinterpret_cast<float*>(engine->thread_scratch.get()));
+}
 
 double ptl_bench_gemm(ptl_engine* engine, int layout, int64_t m, int64_t n, int64_t k, int repeats) {
   const int64_t most = int64_t(1) << 20;

@@ -67,20 +67,6 @@ void few_rows(Run& run, const Gemm& g) {
   });
 }
 
-// Columns of A become panels of kTileM, each [k][kTileM]; the last is padded with zeros.
-void pack_columns(const float* a, int64_t lda, int64_t k, int64_t m, float* panels) {
-  for (int64_t i = 0; i < m; i += kTileM, panels += k * kTileM) {
-    const float* from = a + i;
-    int64_t width = least(kTileM, m - i), p = 0;
-    // memcpy of a constant size is one or two vector moves.
-    if (width == kTileM)
-      for (; p < k; p++) memcpy(panels + p * kTileM, from + p * lda, sizeof(float) * kTileM);
-    else
-      for (; p < k; p++)
-        for (int64_t q = 0; q < kTileM; q++) panels[p * kTileM + q] = q < width ? from[p * lda + q] : 0.0f;
-  }
-}
-
 void add_column_sums(const float* b, int64_t ldb, int64_t k, int64_t n, float* sums) {
   for_each(n, [&](int64_t j, int64_t count) {
     vf total = {};

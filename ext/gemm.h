@@ -9,13 +9,14 @@ namespace PTL_ISA {
 
 constexpr int64_t kBlockK = 256;  // fixed: it decides rounding
 
-// The register tile: kTileM rows by kTileN = 2 vectors. 16 vector registers hold 5 x 2 sums, 2 of B, 1 of A, 1 product.
-#if PTL_W == 16
+// The register tile: kTileM rows by kTileN = 2 vectors. With 16 vector registers, 5 x 2 sums leave room for 2 vectors of B,
+// 1 of A and 1 product; V8 keeps a register for itself and loads all of A's values first, so there 4 x 2 is the most.
+#if PTL_W == 16 || defined(__aarch64__)
 constexpr int kTileM = 8;
-#elif defined(__aarch64__)
-constexpr int kTileM = 8;
-#else
+#elif PTL_W == 8
 constexpr int kTileM = 5;
+#else
+constexpr int kTileM = 4;
 #endif
 constexpr int kTileN = 2 * W;
 
@@ -60,6 +61,8 @@ void multiply_columns(const Block& block);
 // pack_rows: B stored [k,n]; pack_transposed: B stored [n,k].
 void pack_rows(const float* b, int64_t ldb, int64_t k, int64_t n, float* panels);
 void pack_transposed(const float* b, int64_t ldb, int64_t k, int64_t n, float* panels);
+// A stored [k,m] into panels of kTileM columns, each [k][kTileM], the last padded with zeros.
+void pack_columns(const float* a, int64_t lda, int64_t k, int64_t m, float* panels);
 
 }  // namespace PTL_ISA
 }  // namespace ptl

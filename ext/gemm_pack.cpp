@@ -1,22 +1,46 @@
-// Copies B into panels the register tile streams through.
+// Copies operands into panels the register tile streams through.
 #include "gemm.h"
 
 namespace ptl {
 namespace PTL_ISA {
 
 void pack_rows(const float* b, int64_t ldb, int64_t k, int64_t n, float* panels) {
-  for (int64_t j = 0; j < n; j += kTileN, panels += k * kTileN) {
+  // Rows of several panels are read together: lone pieces of distant rows evict each other where ldb is a power of two.
+  constexpr int kGroup = 64 / kTileN;
+  int64_t j = 0;
+  for (; j + kGroup * kTileN <= n; j += kGroup * kTileN, panels += kGroup * k * kTileN)
+    for (int64_t p = 0; p < k; p++) {
+      const float* from = b + p * ldb + j;
+      float* to = panels + p * kTileN;
+      PTL_UNROLL for (int g = 0; g < kGroup; g++) {
+        store(to + g * k * kTileN, load(from + g * kTileN));
+        store(to + g * k * kTileN + W, load(from + g * kTileN + W));
+      }
+    }
+  for (; j < n; j += kTileN, panels += k * kTileN) {
     int64_t width = n - j < kTileN ? n - j : kTileN;
-    if (width == kTileN)
-      for (int64_t p = 0; p < k; p++) {
-        store(panels + p * kTileN, load(b + p * ldb + j));
-        store(panels + p * kTileN + W, load(b + p * ldb + j + W));
-      }
-    else
-      for (int64_t p = 0; p < k; p++) {
-        store(panels + p * kTileN, load(b + p * ldb + j, width));
-        store(panels + p * kTileN + W, load(b + p * ldb + j + W, width - W));
-      }
+    for (int64_t p = 0; p < k; p++) {
+      store(panels + p * kTileN, load(b + p * ldb + j, width));
+      store(panels + p * kTileN + W, load(b + p * ldb + j + W, width - W));
+    }
+  }
+}
+
+void pack_columns(const float* a, int64_t lda, int64_t k, int64_t m, float* panels) {
+  constexpr int kGroup = 8;
+  int64_t i = 0;
+  for (; i + kGroup * kTileM <= m; i += kGroup * kTileM, panels += kGroup * k * kTileM)
+    for (int64_t p = 0; p < k; p++) {
+      const float* from = a + p * lda + i;
+      float* to = panels + p * kTileM;
+      // memcpy of a constant size is one or two vector moves.
+      PTL_UNROLL for (int g = 0; g < kGroup; g++)
+        memcpy(to + g * k * kTileM, from + g * kTileM, sizeof(float) * kTileM);
+    }
+  for (; i < m; i += kTileM, panels += k * kTileM) {
+    int64_t width = m - i < kTileM ? m - i : kTileM;
+    for (int64_t p = 0; p < k; p++)
+      for (int64_t q = 0; q < kTileM; q++) panels[p * kTileM + q] = q < width ? a[p * lda + i + q] : 0.0f;
   }
 }
 

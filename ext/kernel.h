@@ -76,7 +76,7 @@ PTL_INLINE void unpack(void (*kernel)(Run&, A...), Run& run, const Operands& o) 
 struct Build {
   const char* name;
   void (*const* kernels)(Run&, const Operands&);
-  double (*peak)(double seconds);
+  double (*peak)(double seconds, float* scratch);
   void (*gemm)(Run& run, int layout, int64_t m, int64_t n, int64_t k, const float* a, const float* b, float* c);
 };
 

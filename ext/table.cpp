@@ -10,7 +10,7 @@ namespace PTL_ISA {
 PTL_KERNELS(PTL_DECLARE)
 #undef PTL_DECLARE
 
-double bench_peak(double seconds);
+double bench_peak(double seconds, float* scratch);
 
 namespace {
 

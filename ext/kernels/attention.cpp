@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kKeys = 64;                             // keys of a tile
 constexpr int64_t kQueries = 128;                         // queries of a forward task, which share packed keys
-constexpr int64_t kStrip = kTileM == 5 ? 20 : 2 * kTileM;  // queries scored at once in the forward pass
+constexpr int64_t kStrip = kTileM == 5 ? 20 : 16;         // queries scored at once in the forward pass
 constexpr int64_t kBackQueries = 32;                      // the same backward; fixed, since it decides rounding
 constexpr float kNone = -3.0e38f;                         // below every score
 
