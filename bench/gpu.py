@@ -50,7 +50,7 @@ def one_kernel(name: str, sizes: dict[str, int]):
     from posttrainllm.dims import product, round_up
     from posttrainllm.ops import kernel
 
-    regions = ("params", "grads", "m", "v", "arena")
+    regions = ("params", "grads", "m", "v", "arena", "metrics")
     for number, argument in enumerate(kernel(name).args):
         shape = kernel(name).shape(argument, sizes)
         values[argument.name] = Value(argument.name, shape, "f32", regions[number], 0)
@@ -99,23 +99,66 @@ def matmul(machine, size: int, layouts: list[str]) -> list[dict]:
         for tile in SWEEP:
             if not tile.fits(machine.limits):
                 continue
-            kept, tiles.MATMUL_TILES = tiles.MATMUL_TILES, (tile,)
+            tiles.FORCED = [(tile, 1)]
             try:
                 ms = median_ms(machine, machine.load(tape), 5, 5)
                 rows.append({"layout": layout, "tile": list(tile.constants().values()), "ms": ms, "tflops": 2 * size**3 / ms / 1e9})
             except Exception as error:  # noqa: BLE001 - a tile that a driver refuses is a result
                 rows.append({"layout": layout, "tile": list(tile.constants().values()), "error": str(error)[:200]})
             finally:
-                tiles.MATMUL_TILES = kept
+                tiles.FORCED = []
             print(json.dumps(rows[-1]), flush=True)
     return rows
 
 
-ATTENTION_SWEEP = [
-    AttentionTile(64, 64, 32, 4, 4), AttentionTile(64, 64, 32, 8, 8), AttentionTile(64, 64, 32, 4, 8), AttentionTile(64, 64, 32, 8, 4),
-    AttentionTile(32, 64, 32, 4, 8), AttentionTile(64, 32, 32, 8, 4), AttentionTile(128, 32, 32, 8, 4), AttentionTile(64, 64, 16, 8, 8),
-    AttentionTile(32, 32, 32, 4, 4), AttentionTile(32, 64, 16, 4, 8), AttentionTile(64, 64, 64, 4, 4), AttentionTile(32, 64, 32, 8, 8),
+SHAPES = {
+    "medium": [(2048, 128, 384), (2048, 128, 128), (2048, 128, 512), (2048, 512, 128)],
+    "mega": [(1024, 384, 1152), (1024, 384, 384), (1024, 384, 1536), (1024, 1536, 384)],
+    "gpt2": [(4096, 768, 2304), (4096, 768, 768), (4096, 768, 3072), (4096, 3072, 768)],
+    "behemoth": [(512, 1280, 3840), (512, 1280, 1280), (512, 1280, 5120), (512, 5120, 1280)],
+}
+"""Linears of a step: rows, inputs, outputs."""
+SHAPE_TILES = [
+    MatmulTile(128, 128, 16, 16, 8), MatmulTile(128, 64, 16, 8, 8), MatmulTile(64, 64, 16, 8, 8), MatmulTile(64, 64, 16, 8, 4), MatmulTile(64, 32, 16, 8, 4),
+    MatmulTile(64, 32, 32, 4, 4), MatmulTile(32, 32, 32, 4, 4),
 ]  # fmt: skip
+
+
+def shapes(machine, names: list[str]) -> list[dict]:
+    """Microseconds of each linear of a preset by tile and chunks, launch included: what tiles.py's rules are made from."""
+    rows = []
+    for name in names:
+        for r, i, o in SHAPES[name]:
+            for kernel in LAYOUTS.values():
+                tape, need = one_kernel(kernel, {"R": r, "I": i, "O": o})
+                machine.allocate(need)
+                depth = {"linear": i, "linear_backward_input": o, "linear_backward_weight": r}[kernel]
+                found = []
+                for tile in SHAPE_TILES:
+                    for chunks in (1, 2, 4, 8, 16):
+                        if depth // chunks < 64:
+                            continue
+                        tiles.FORCED = [(tile, chunks)]
+                        loaded = machine.load(tape)
+                        times = []
+                        for _ in range(3):
+                            began = time.perf_counter()
+                            for _ in range(10):
+                                machine.replay(loaded)
+                            machine.wait()
+                            times.append((time.perf_counter() - began) * 1e5)
+                        found.append((round(min(times), 1), [*tile.constants().values()][:5], chunks))
+                tiles.FORCED = []
+                loaded = machine.load(tape)
+                rows.append({"kernel": kernel, "shape": [r, i, o], "best": sorted(found)[:4], "worst": max(found)})
+                print(json.dumps(rows[-1]), flush=True)
+    return rows
+
+
+ATTENTION_SWEEP = [AttentionTile(*shape, unroll) for unroll in (1, 2, 4) for shape in (
+    (64, 64, 32, 4, 4), (64, 64, 32, 8, 8), (64, 64, 32, 4, 8), (64, 64, 32, 8, 4), (32, 64, 32, 4, 8), (32, 32, 32, 4, 4),
+    (128, 32, 32, 8, 4), (64, 32, 32, 4, 4), (32, 64, 32, 4, 4),
+)]  # fmt: skip
 
 
 def attention(machine, sizes: dict[str, int]) -> list[dict]:
@@ -205,6 +248,10 @@ def kernel_times(machine, loaded) -> dict[str, tuple[int, float]]:
     wgpu, device, count = machine._wgpu, machine._device, len(loaded.dispatches)
     queries = device.create_query_set(type="timestamp", count=2 * count)
     resolved = device.create_buffer(size=16 * count, usage=wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC)
+    warm = time.perf_counter() + 0.1
+    while time.perf_counter() < warm:
+        machine.replay(loaded)
+        machine.wait()
     for _ in range(2):
         encoder = device.create_command_encoder()
         for number, dispatch in enumerate(loaded.dispatches):
@@ -228,7 +275,7 @@ def kernel_times(machine, loaded) -> dict[str, tuple[int, float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["matmul", "attention", "step", "kernels"])
+    parser.add_argument("what", choices=["matmul", "shapes", "attention", "step", "kernels"])
     parser.add_argument("names", nargs="*", help="presets, or matmul layouts NN NT TN")
     parser.add_argument("--size", type=int, default=4096)
     parser.add_argument("--default-limits", action="store_true")
@@ -245,6 +292,8 @@ def main() -> None:
     rows = []
     if options.what == "matmul":
         rows = matmul(machine, options.size, options.names or list(LAYOUTS))
+    if options.what == "shapes":
+        rows = shapes(machine, options.names)
     if options.what == "attention":
         rows = attention(machine, {"B": 4, "T": 1024, "H": 12, "D": 64})
     for name in options.names if options.what in ("step", "kernels") else []:

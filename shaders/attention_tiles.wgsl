@@ -1,18 +1,26 @@
-// Tiles of FlashAttention: ROWS rows against COLS columns of scores, 4 × 4 a thread, D floats of a head CHUNK at a time.
+// Tiles of FlashAttention: ROWS rows against COLS columns of scores, RT × CT a thread, D floats of a head CHUNK at a time.
 // Thread (tx, ty) owns rows ty + TY·i and columns tx + TX·j. tile_p holds what multiplies the columns' vectors: the vector
-// tx of a row is columns tx, tx + TX, tx + 2·TX, tx + 3·TX. Rows are padded by one vector, so that neighbours read other banks.
+// q·TX + tx of a row is columns tx + TX·4q … tx + TX·(4q+3). Rows are padded by one vector: neighbours read other banks. Where
+// an access has an index that is written out, the check of the other, added by drivers and browsers, is made once for all.
 const D = 64u;
 const ROWS = 32u;
 const COLS = 32u;
 const CHUNK = 32u;
+const RT = 4u;
+const CT = 4u;
+const UNROLL_D = 2u;
 const VECTORS = true;
-const TX = COLS / 4u;
-const TY = ROWS / 4u;
+const TX = COLS / CT;
+const TY = ROWS / RT;
+const QUADS_R = RT / 4u;
+const QUADS_C = CT / 4u;
 const THREADS = TX * TY;
 const WIDE = CHUNK / 4u; // vectors of a chunk, at most TX
 const CHUNKS = (D + CHUNK - 1u) / CHUNK;
+const LOADS_X = (ROWS * WIDE + THREADS - 1u) / THREADS;
+const LOADS_Y = (COLS * WIDE + THREADS - 1u) / THREADS;
 const STRIDE = WIDE + 1u;
-const STRIDE_P = TX + 1u;
+const STRIDE_P = COLS / 4u + 1u;
 const SCALE = inverseSqrt(f32(D));
 const LOWEST = -3.4e38;
 //! if VECTORS
@@ -21,10 +29,10 @@ alias Element = vec4f;
 alias Element = f32;
 //! end
 struct Sizes { B: u32, T: u32, H: u32 }
-var<workgroup> tile_x: array<vec4f, ROWS * STRIDE>;
-var<workgroup> tile_y: array<vec4f, COLS * STRIDE>;
-var<workgroup> tile_p: array<vec4f, ROWS * STRIDE_P>;
-var<workgroup> lanes: array<vec4f, THREADS>;
+var<workgroup> tile_x: array<array<vec4f, STRIDE>, ROWS>;
+var<workgroup> tile_y: array<array<vec4f, STRIDE>, COLS>;
+var<workgroup> tile_p: array<array<vec4f, STRIDE_P>, ROWS>;
+var<workgroup> lanes: array<vec4f, THREADS>; // one of a thread's quads of rows
 
 // Sums over the TX threads of a row; four rows a thread.
 fn sum_over_row(value: vec4f, tx: u32, ty: u32) -> vec4f {

@@ -10,7 +10,7 @@ fn total_of(value: Element) -> f32 { return dot(value, Element(1.0)); }
 alias Element = f32;
 fn total_of(value: Element) -> f32 { return value; }
 //! end
-struct Sizes { R: u32, C: u32, width: u32 } // width: elements of a row
+struct Sizes { R: u32, C: u32, width: u32, share: f32 } // width: elements of a row; share: 1/C, for division is not exact
 @group(0) @binding(0) var<storage, read> x: array<Element>; // [R,C]
 @group(0) @binding(1) var<storage, read> weight: array<Element>; // [C]
 @group(0) @binding(2) var<storage, read> bias: array<Element>; // [C]
@@ -29,13 +29,13 @@ fn layernorm(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) group
     for (var c = lane % LANES; c < stop; c += LANES) {
         sum += x[start + c];
     }
-    let centre = reduce_sum(total_of(sum), lane) / f32(sizes.C);
+    let centre = reduce_sum(total_of(sum), lane) * sizes.share;
     var squares = Element(0.0);
     for (var c = lane % LANES; c < stop; c += LANES) {
         let centred = x[start + c] - centre;
         squares += centred * centred;
     }
-    let scale = 1.0 / sqrt(reduce_sum(total_of(squares), lane) / f32(sizes.C) + EPS);
+    let scale = 1.0 / sqrt(reduce_sum(total_of(squares), lane) * sizes.share + EPS);
     for (var c = lane % LANES; c < stop; c += LANES) {
         y[start + c] = (x[start + c] - centre) * scale * weight[c] + bias[c];
     }
@@ -58,7 +58,7 @@ fn total_of(value: Element) -> f32 { return dot(value, Element(1.0)); }
 alias Element = f32;
 fn total_of(value: Element) -> f32 { return value; }
 //! end
-struct Sizes { R: u32, C: u32, width: u32, accumulate: u32, row_groups: u32, blocks: u32 }
+struct Sizes { R: u32, C: u32, width: u32, share: f32, accumulate: u32, row_groups: u32, blocks: u32 }
 @group(0) @binding(0) var<storage, read> dy: array<Element>; // [R,C]
 @group(0) @binding(1) var<storage, read> x: array<Element>; // [R,C]
 @group(0) @binding(2) var<storage, read> weight: array<Element>; // [C]
@@ -84,8 +84,8 @@ fn rows(group: u32, lane: u32) {
         g_sum += g;
         gx_sum += g * ((x[start + c] - centre) * scale);
     }
-    let g_mean = reduce_sum(total_of(g_sum), lane) / f32(sizes.C);
-    let gx_mean = reduce_sum(total_of(gx_sum), lane) / f32(sizes.C);
+    let g_mean = reduce_sum(total_of(g_sum), lane) * sizes.share;
+    let gx_mean = reduce_sum(total_of(gx_sum), lane) * sizes.share;
     for (var c = lane % LANES; c < stop; c += LANES) {
         let xhat = (x[start + c] - centre) * scale;
         let change = scale * (dy[start + c] * weight[c] - g_mean - xhat * gx_mean);

@@ -1,23 +1,39 @@
 //! kernel linear
+// A sum is cut into chunks (SPLIT) where there are too few tiles to keep the device busy. scratch: [chunks][sums].
 const A_ALONG_K = true;
 const B_ALONG_K = false;
 const COLUMN_SUMS = false;
 //! include matmul A=x B=weight M=sizes.R N=sizes.O K=sizes.I
-struct Sizes { R: u32, I: u32, O: u32 }
+struct Sizes { R: u32, I: u32, O: u32, chunk: u32, chunks: u32, whole: u32 }
 @group(0) @binding(0) var<storage, read> x: array<ElementA>; // [R,I]
 @group(0) @binding(1) var<storage, read> weight: array<ElementB>; // [I,O]
 @group(0) @binding(2) var<storage, read> bias: array<ElementOut>; // [O]
 @group(0) @binding(3) var<storage, read_write> y: array<ElementOut>; // [R,O]
+@group(0) @binding(8) var<storage, read_write> scratch: array<ElementOut>;
 @group(0) @binding(15) var<uniform> sizes: Sizes;
 
 fn write_out(at: u32, column: u32, value: ElementOut) {
+//! if SPLIT
+    scratch[scratch_start + at] = value;
+//! else
     y[at] = value + bias[column];
+//! end
 }
 
 @compute @workgroup_size(THREADS)
 fn linear(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) lane: u32) {
-    multiply(group.y * TILE_M, group.x * TILE_N, 0u, sizes.I, lane);
+    let start = group.z * sizes.chunk;
+    scratch_start = group.z * sizes.whole;
+    multiply(group.y * TILE_M, group.x * TILE_N, start, min(sizes.I, start + sizes.chunk), lane);
     store_sums(group.y * TILE_M, group.x * TILE_N, lane);
+}
+
+@compute @workgroup_size(256)
+fn linear_total(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u, @builtin(local_invocation_index) lane: u32) {
+    let i = (group.y * groups.x + group.x) * 256u + lane;
+    if (i < sizes.whole) {
+        y[i] = sum_of_chunks(i) + bias[i % (sizes.O / PER_ELEMENT)];
+    }
 }
 
 //! kernel linear_backward_input
@@ -25,43 +41,50 @@ const A_ALONG_K = true;
 const B_ALONG_K = true;
 const COLUMN_SUMS = false;
 //! include matmul A=dy B=weight M=sizes.R N=sizes.I K=sizes.O
-struct Sizes { R: u32, I: u32, O: u32 }
+struct Sizes { R: u32, I: u32, O: u32, chunk: u32, chunks: u32, whole: u32 }
 @group(0) @binding(0) var<storage, read> dy: array<ElementA>; // [R,O]
 @group(0) @binding(1) var<storage, read> weight: array<ElementB>; // [I,O]
 @group(0) @binding(2) var<storage, read_write> dx: array<ElementOut>; // [R,I]
+@group(0) @binding(8) var<storage, read_write> scratch: array<ElementOut>;
 @group(0) @binding(15) var<uniform> sizes: Sizes;
 
 fn write_out(at: u32, column: u32, value: ElementOut) {
+//! if SPLIT
+    scratch[scratch_start + at] = value;
+//! else
     dx[at] = value;
+//! end
 }
 
 @compute @workgroup_size(THREADS)
 fn linear_backward_input(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) lane: u32) {
-    multiply(group.y * TILE_M, group.x * TILE_N, 0u, sizes.O, lane);
+    let start = group.z * sizes.chunk;
+    scratch_start = group.z * sizes.whole;
+    multiply(group.y * TILE_M, group.x * TILE_N, start, min(sizes.O, start + sizes.chunk), lane);
     store_sums(group.y * TILE_M, group.x * TILE_N, lane);
 }
 
+@compute @workgroup_size(256)
+fn linear_backward_input_total(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u, @builtin(local_invocation_index) lane: u32) {
+    let i = (group.y * groups.x + group.x) * 256u + lane;
+    if (i < sizes.whole) {
+        dx[i] = sum_of_chunks(i);
+    }
+}
+
 //! kernel linear_backward_weight
-// Few tiles and a long sum: the rows are cut into chunks, whose sums a second dispatch adds up in order. Only where one
-// chunk does (SPLIT false) is there no second dispatch. scratch: [chunks][I·O sums of dweight, then O of dbias].
-const SPLIT = true;
+// A chunk of scratch: I·O sums of dweight, then O of dbias.
 const A_ALONG_K = false;
 const B_ALONG_K = false;
 const COLUMN_SUMS = true;
 //! include matmul A=x B=dy M=sizes.I N=sizes.O K=sizes.R
-struct Sizes { R: u32, I: u32, O: u32, chunk: u32, chunks: u32, whole: u32 } // whole: elements of dweight and dbias
+struct Sizes { R: u32, I: u32, O: u32, chunk: u32, chunks: u32, whole: u32 }
 @group(0) @binding(0) var<storage, read> x: array<ElementA>; // [R,I]
 @group(0) @binding(1) var<storage, read> dy: array<ElementB>; // [R,O]
 @group(0) @binding(2) var<storage, read_write> dweight: array<ElementOut>; // [I,O]
 @group(0) @binding(3) var<storage, read_write> dbias: array<ElementOut>; // [O]
 @group(0) @binding(8) var<storage, read_write> scratch: array<ElementOut>;
 @group(0) @binding(15) var<uniform> sizes: Sizes;
-var<private> scratch_start: u32;
-//! if VECTORS_OUT
-const PER_ELEMENT = 4u;
-//! else
-const PER_ELEMENT = 1u;
-//! end
 
 fn write_out(at: u32, column: u32, value: ElementOut) {
 //! if SPLIT
@@ -102,15 +125,11 @@ fn linear_backward_weight(@builtin(workgroup_id) group: vec3u, @builtin(local_in
 fn linear_backward_weight_total(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u, @builtin(local_invocation_index) lane: u32) {
     let i = (group.y * groups.x + group.x) * 256u + lane;
     if (i < sizes.whole) {
-        var sum = scratch[i];
-        for (var chunk = 1u; chunk < sizes.chunks; chunk++) {
-            sum += scratch[chunk * sizes.whole + i];
-        }
         let count = sizes.I * sizes.O / PER_ELEMENT;
         if (i < count) {
-            dweight[i] += sum;
+            dweight[i] += sum_of_chunks(i);
         } else {
-            dbias[i - count] += sum;
+            dbias[i - count] += sum_of_chunks(i);
         }
     }
 }

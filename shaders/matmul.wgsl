@@ -7,7 +7,8 @@ const TILE_N = 64u;
 const TILE_K = 32u;
 const THREAD_M = 4u;
 const THREAD_N = 4u;
-const UNROLL_K = 8u;
+const K_FIRST = true; // neighbouring threads read neighbouring blocks along k, where a block lies along k
+const SPLIT = false; // K is cut into chunks, whose sums a second dispatch adds up
 const VECTORS_A = true; // a row of a, of b, of out starts at a multiple of four floats
 const VECTORS_B = true;
 const VECTORS_OUT = true;
@@ -37,8 +38,10 @@ alias ElementOut = vec4f;
 //! else
 alias ElementOut = f32;
 //! end
-var<workgroup> tile_a: array<vec4f, TILE_K * ROW_A>;
-var<workgroup> tile_b: array<vec4f, TILE_K * ROW_B>;
+// Rows of one k. The k of an access is written out as a number, so that the check of the other index, which drivers and
+// browsers add, is the same for all of them and is made once.
+var<workgroup> tile_a: array<array<vec4f, ROW_A>, TILE_K>;
+var<workgroup> tile_b: array<array<vec4f, ROW_B>, TILE_K>;
 
 // Four floats of a row of a from `column` on; zero outside.
 fn row_of_a(row: u32, column: u32, rows: u32, columns: u32, stride: u32) -> vec4f {
@@ -76,8 +79,13 @@ fn row_of_b(row: u32, column: u32, rows: u32, columns: u32, stride: u32) -> vec4
 // Block `block` of the tile of a at (first, k): four vectors along m, one for each of four k.
 fn block_of_a(block: u32, first: u32, k: u32, stop: u32) -> mat4x4f {
 //! if A_ALONG_K
+//! if K_FIRST
     let m = first + block / BLOCKS_K * 4u;
     let from_k = k + block % BLOCKS_K * 4u;
+//! else
+    let m = first + block % ROW_A * 4u;
+    let from_k = k + block / ROW_A * 4u;
+//! end
     return transpose(mat4x4f(
         row_of_a(m, from_k, {M}, stop, {K}),
         row_of_a(m + 1u, from_k, {M}, stop, {K}),
@@ -96,8 +104,13 @@ fn block_of_a(block: u32, first: u32, k: u32, stop: u32) -> mat4x4f {
 
 fn block_of_b(block: u32, first: u32, k: u32, stop: u32) -> mat4x4f {
 //! if B_ALONG_K
+//! if K_FIRST
     let n = first + block / BLOCKS_K * 4u;
     let from_k = k + block % BLOCKS_K * 4u;
+//! else
+    let n = first + block % ROW_B * 4u;
+    let from_k = k + block / ROW_B * 4u;
+//! end
     return transpose(mat4x4f(
         row_of_b(n, from_k, {N}, stop, {K}),
         row_of_b(n + 1u, from_k, {N}, stop, {K}),
@@ -123,23 +136,27 @@ fn load_block(block: u32, first_m: u32, first_n: u32, k: u32, stop: u32) -> mat4
 
 fn store_block(block: u32, value: mat4x4f) {
     if (block < BLOCKS_A) {
-//! if A_ALONG_K
-        let at = block % BLOCKS_K * 4u * ROW_A + block / BLOCKS_K;
+//! if A_ALONG_K && K_FIRST
+        let k = block % BLOCKS_K * 4u;
+        let m = block / BLOCKS_K;
 //! else
-        let at = block / ROW_A * 4u * ROW_A + block % ROW_A;
+        let k = block / ROW_A * 4u;
+        let m = block % ROW_A;
 //! end
 //! unroll c 4
-        tile_a[at + {c}u * ROW_A] = value[{c}];
+        tile_a[k + {c}u][m] = value[{c}];
 //! end
     } else if (block < BLOCKS_A + BLOCKS_B) {
         let other = block - BLOCKS_A;
-//! if B_ALONG_K
-        let at = other % BLOCKS_K * 4u * ROW_B + other / BLOCKS_K;
+//! if B_ALONG_K && K_FIRST
+        let k = other % BLOCKS_K * 4u;
+        let n = other / BLOCKS_K;
 //! else
-        let at = other / ROW_B * 4u * ROW_B + other % ROW_B;
+        let k = other / ROW_B * 4u;
+        let n = other % ROW_B;
 //! end
 //! unroll c 4
-        tile_b[at + {c}u * ROW_B] = value[{c}];
+        tile_b[k + {c}u][n] = value[{c}];
 //! end
     }
 }
@@ -173,31 +190,27 @@ fn multiply(first_m: u32, first_n: u32, start: u32, stop: u32, lane: u32) {
             staged_{s} = load_block(lane + {s}u * THREADS, first_m, first_n, k + TILE_K, stop);
 //! end
         }
-        for (var part = 0u; part < TILE_K; part += UNROLL_K) {
-            let at_a = part * ROW_A + ty;
-            let at_b = part * ROW_B + tx;
-//! unroll i UNROLL_K
-            {
+//! unroll i TILE_K
+        {
 //! unroll q QUADS_M
-                let a{q} = tile_a[at_a + {i}u * ROW_A + {q}u * TY];
+            let a{q} = tile_a[{i}][ty + {q}u * TY];
 //! end
 //! unroll j QUADS_N
-                let b{j} = tile_b[at_b + {i}u * ROW_B + {j}u * TX];
+            let b{j} = tile_b[{i}][tx + {j}u * TX];
 //! end
 //! unroll q QUADS_M
 //! unroll r 4
 //! unroll j QUADS_N
-                sum_{q}{r}{j} = fma(vec4f(a{q}.{xyzw[r]}), b{j}, sum_{q}{r}{j});
+            sum_{q}{r}{j} = fma(vec4f(a{q}.{xyzw[r]}), b{j}, sum_{q}{r}{j});
 //! end
 //! end
-//! end
-            }
 //! end
         }
+//! end
 //! if COLUMN_SUMS
         if (first_m == 0u && lane < ROW_B) {
             for (var i = 0u; i < TILE_K; i++) {
-                column_sum += tile_b[i * ROW_B + lane];
+                column_sum += tile_b[i][lane];
             }
         }
 //! end
@@ -229,4 +242,20 @@ fn store_sums(first_m: u32, first_n: u32, lane: u32) {
 //! end
 //! end
 //! end
+}
+
+//! if VECTORS_OUT
+const PER_ELEMENT = 4u; // floats of an element of scratch
+//! else
+const PER_ELEMENT = 1u;
+//! end
+var<private> scratch_start: u32;
+
+// Sum i of all chunks, in their order.
+fn sum_of_chunks(i: u32) -> ElementOut {
+    var sum = scratch[i];
+    for (var chunk = 1u; chunk < sizes.chunks; chunk++) {
+        sum += scratch[chunk * sizes.whole + i];
+    }
+    return sum;
 }

@@ -3,20 +3,35 @@ const A_ALONG_K = true;
 const B_ALONG_K = true;
 const COLUMN_SUMS = false;
 //! include matmul A=x B=wte M=sizes.R N=sizes.V K=sizes.C
-struct Sizes { R: u32, C: u32, V: u32 }
+struct Sizes { R: u32, C: u32, V: u32, chunk: u32, chunks: u32, whole: u32 }
 @group(0) @binding(0) var<storage, read> x: array<ElementA>; // [R,C]
 @group(0) @binding(1) var<storage, read> wte: array<ElementB>; // [V,C]
 @group(0) @binding(2) var<storage, read_write> logits: array<ElementOut>; // [R,V]
+@group(0) @binding(8) var<storage, read_write> scratch: array<ElementOut>;
 @group(0) @binding(15) var<uniform> sizes: Sizes;
 
 fn write_out(at: u32, column: u32, value: ElementOut) {
+//! if SPLIT
+    scratch[scratch_start + at] = value;
+//! else
     logits[at] = value;
+//! end
 }
 
 @compute @workgroup_size(THREADS)
 fn unembed(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) lane: u32) {
-    multiply(group.y * TILE_M, group.x * TILE_N, 0u, sizes.C, lane);
+    let start = group.z * sizes.chunk;
+    scratch_start = group.z * sizes.whole;
+    multiply(group.y * TILE_M, group.x * TILE_N, start, min(sizes.C, start + sizes.chunk), lane);
     store_sums(group.y * TILE_M, group.x * TILE_N, lane);
+}
+
+@compute @workgroup_size(256)
+fn unembed_total(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u, @builtin(local_invocation_index) lane: u32) {
+    let i = (group.y * groups.x + group.x) * 256u + lane;
+    if (i < sizes.whole) {
+        logits[i] = sum_of_chunks(i);
+    }
 }
 
 //! kernel unembed_backward_input
@@ -24,25 +39,38 @@ const A_ALONG_K = true;
 const B_ALONG_K = false;
 const COLUMN_SUMS = false;
 //! include matmul A=dlogits B=wte M=sizes.R N=sizes.C K=sizes.V
-struct Sizes { R: u32, C: u32, V: u32 }
+struct Sizes { R: u32, C: u32, V: u32, chunk: u32, chunks: u32, whole: u32 }
 @group(0) @binding(0) var<storage, read> dlogits: array<ElementA>; // [R,V]
 @group(0) @binding(1) var<storage, read> wte: array<ElementB>; // [V,C]
 @group(0) @binding(2) var<storage, read_write> dx: array<ElementOut>; // [R,C]
+@group(0) @binding(8) var<storage, read_write> scratch: array<ElementOut>;
 @group(0) @binding(15) var<uniform> sizes: Sizes;
 
 fn write_out(at: u32, column: u32, value: ElementOut) {
+//! if SPLIT
+    scratch[scratch_start + at] = value;
+//! else
     dx[at] = value;
+//! end
 }
 
 @compute @workgroup_size(THREADS)
 fn unembed_backward_input(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) lane: u32) {
-    multiply(group.y * TILE_M, group.x * TILE_N, 0u, sizes.V, lane);
+    let start = group.z * sizes.chunk;
+    scratch_start = group.z * sizes.whole;
+    multiply(group.y * TILE_M, group.x * TILE_N, start, min(sizes.V, start + sizes.chunk), lane);
     store_sums(group.y * TILE_M, group.x * TILE_N, lane);
 }
 
+@compute @workgroup_size(256)
+fn unembed_backward_input_total(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u, @builtin(local_invocation_index) lane: u32) {
+    let i = (group.y * groups.x + group.x) * 256u + lane;
+    if (i < sizes.whole) {
+        dx[i] = sum_of_chunks(i);
+    }
+}
+
 //! kernel unembed_backward_weight
-// Chunks of rows as in linear_backward_weight. scratch: [chunks][V·C].
-const SPLIT = true;
 const A_ALONG_K = false;
 const B_ALONG_K = false;
 const COLUMN_SUMS = false;
@@ -53,7 +81,6 @@ struct Sizes { R: u32, C: u32, V: u32, chunk: u32, chunks: u32, whole: u32 }
 @group(0) @binding(2) var<storage, read_write> dwte: array<ElementOut>; // [V,C]
 @group(0) @binding(8) var<storage, read_write> scratch: array<ElementOut>;
 @group(0) @binding(15) var<uniform> sizes: Sizes;
-var<private> scratch_start: u32;
 
 fn write_out(at: u32, column: u32, value: ElementOut) {
 //! if SPLIT
@@ -75,10 +102,6 @@ fn unembed_backward_weight(@builtin(workgroup_id) group: vec3u, @builtin(local_i
 fn unembed_backward_weight_total(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u, @builtin(local_invocation_index) lane: u32) {
     let i = (group.y * groups.x + group.x) * 256u + lane;
     if (i < sizes.whole) {
-        var sum = scratch[i];
-        for (var chunk = 1u; chunk < sizes.chunks; chunk++) {
-            sum += scratch[chunk * sizes.whole + i];
-        }
-        dwte[i] += sum;
+        dwte[i] += sum_of_chunks(i);
     }
 }

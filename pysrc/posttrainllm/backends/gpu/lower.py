@@ -8,7 +8,7 @@ from ...compile.tape import Tape, decode
 from ...dims import ELEMENT_BYTES, PARTIAL_ELEMENTS
 from .dispatch import Call, Dispatch, Operand, ceil_div
 from .limits import Limits
-from .tiles import attention_tile, matmul_tile, split_matmul_tile
+from .tiles import attention_tile, matmul_tile
 
 THREADS = 256
 BLOCK_ROWS = 64  # of layernorm_backward's column sums; BLOCK in the shader
@@ -82,7 +82,7 @@ def _layernorm(call: Call) -> Iterator[Dispatch]:
     width = s["C"] // 4 if vectors else s["C"]
     lanes = _lanes(ceil_div(width, 4), 32, THREADS)
     constants = {"VECTORS": vectors, "LANES": lanes}
-    yield call.dispatch("x weight bias y mean rstd", ceil_div(s["R"], THREADS // lanes), s | {"width": width}, constants)
+    yield call.dispatch("x weight bias y mean rstd", ceil_div(s["R"], THREADS // lanes), s | {"width": width, "share": 1 / s["C"]}, constants)
 
 
 def _layernorm_backward(call: Call) -> Iterator[Dispatch]:
@@ -92,24 +92,12 @@ def _layernorm_backward(call: Call) -> Iterator[Dispatch]:
     lanes = _lanes(ceil_div(width, 4), 32, THREADS)
     constants = {"VECTORS": vectors, "LANES": lanes, "BLOCK": BLOCK_ROWS}
     row_groups, blocks = ceil_div(s["R"], THREADS // lanes), ceil_div(s["R"], BLOCK_ROWS)
-    values = s | {"width": width, "row_groups": row_groups, "blocks": blocks, "accumulate": call.params["accumulate"]}
+    values = s | {"width": width, "share": 1 / s["C"], "row_groups": row_groups, "blocks": blocks, "accumulate": call.params["accumulate"]}
     scratch = blocks * 2 * s["C"] * ELEMENT_BYTES
     groups = row_groups + blocks * ceil_div(width, 32)
     yield call.dispatch("dy x weight mean rstd dx", groups, values, constants, scratch_bytes=scratch)
     total = ceil_div(2 * width, 64)
     yield call.dispatch("dweight dbias", total, values, constants, "layernorm_backward_total", scratch_bytes=scratch)
-
-
-def _product(names: str, rows: str, columns: str, depth: str) -> Callable[[Call], Iterator[Dispatch]]:
-    """out[rows,columns] = a·b over depth, the letters named. Contiguous letters decide which operands are vectors."""
-
-    def lower(call: Call) -> Iterator[Dispatch]:
-        s = call.sizes
-        tile = matmul_tile(s[rows], s[columns], call.limits)
-        groups = (ceil_div(s[columns], tile.TILE_N), ceil_div(s[rows], tile.TILE_M), 1)
-        yield call.dispatch(names, groups, s, tile.constants() | _vector_flags(call))
-
-    return lower
 
 
 CONTIGUOUS = {  # kernel to the letters along which its a, b and out lie
@@ -127,40 +115,43 @@ def _vector_flags(call: Call) -> dict[str, bool]:
     return {f"VECTORS_{which}": _vectors(call.sizes[letter]) for which, letter in zip(("A", "B", "OUT"), letters)}
 
 
-def _weight_product(names: str, outs: str, rows: str, columns: str) -> Callable[[Call], Iterator[Dispatch]]:
-    """A weight's gradient, summed over R rows, in chunks where the result is small."""
+def _product(reads: str, writes: str, rows: str, columns: str, depth: str) -> Callable[[Call], Iterator[Dispatch]]:
+    """out[rows,columns] = a·b over depth, the letters named; in chunks of depth where the result is small."""
 
     def lower(call: Call) -> Iterator[Dispatch]:
         s = call.sizes
-        tile, chunk = split_matmul_tile(s[rows], s[columns], s["R"], call.limits)
-        chunks = ceil_div(s["R"], chunk)
+        tile, chunk = matmul_tile(s[rows], s[columns], s[depth], call.limits)
+        chunks = ceil_div(s[depth], chunk)
         flags = _vector_flags(call)
-        elements = s[rows] * s[columns] + ("dbias" in outs) * s[columns]
+        elements = s[rows] * s[columns] + ("dbias" in writes) * s[columns]
         whole = elements // (4 if flags["VECTORS_OUT"] else 1)
         constants = tile.constants() | flags | {"SPLIT": chunks > 1}
         values = s | {"chunk": chunk, "chunks": chunks, "whole": whole}
         groups = (ceil_div(s[columns], tile.TILE_N), ceil_div(s[rows], tile.TILE_M), chunks)
         if chunks == 1:
-            yield call.dispatch(f"{names} {outs}", groups, values, constants)
+            yield call.dispatch(f"{reads} {writes}", groups, values, constants)
             return
         scratch = chunks * elements * ELEMENT_BYTES
-        yield call.dispatch(names, groups, values, constants, scratch_bytes=scratch)
+        products = " ".join(name for name in reads.split() if name != "bias")
+        yield call.dispatch(products, groups, values, constants, scratch_bytes=scratch)
+        last = f"{writes} bias" if "bias" in reads.split() else writes
         total = f"{call.kernel.name}_total"
-        yield call.dispatch(outs, ceil_div(whole, THREADS), values, constants, total, scratch_bytes=scratch)
+        yield call.dispatch(last, ceil_div(whole, THREADS), values, constants, total, scratch_bytes=scratch)
 
     return lower
 
 
 def _attention(call: Call) -> Iterator[Dispatch]:
     s = call.sizes
-    tile = attention_tile(s["B"] * s["H"], s["T"], s["D"], call.limits)
-    constants = {"D": s["D"], "VECTORS": _vectors(s["D"]), "ROWS": tile.ROWS, "COLS": tile.COLS, "CHUNK": tile.CHUNK}
-    groups = (ceil_div(s["T"], tile.ROWS), s["B"] * s["H"], 1)
-    if call.kernel.name == "attention":
-        yield call.dispatch("qkv y lse", groups, s, constants)
-        return
-    yield call.dispatch("qkv y lse dy delta dqkv", groups, s, constants)
-    yield call.dispatch("qkv lse dy delta dqkv", groups, s, constants, "attention_backward_keys")
+    forward = call.kernel.name == "attention"
+    for entry, names in (
+        [("attention", "qkv y lse")] if forward else
+        [("attention_backward", "qkv y lse dy delta dqkv"), ("attention_backward_keys", "qkv lse dy delta dqkv")]
+    ):  # fmt: skip
+        tile = attention_tile(entry, s["B"] * s["H"], s["T"], s["D"], call.limits)
+        constants = {"D": s["D"], "VECTORS": _vectors(s["D"])} | tile.constants()
+        groups = (ceil_div(s["T"], tile.ROWS), s["B"] * s["H"], 1)
+        yield call.dispatch(names, groups, s, constants, entry)
 
 
 def _cross_entropy(call: Call) -> Iterator[Dispatch]:
@@ -196,17 +187,17 @@ LOWER: dict[str, Callable[[Call], Iterator[Dispatch]]] = {
     "embedding_backward": _embedding_backward,
     "layernorm": _layernorm,
     "layernorm_backward": _layernorm_backward,
-    "linear": _product("x weight bias y", "R", "O", "I"),
-    "linear_backward_input": _product("dy weight dx", "R", "I", "O"),
-    "linear_backward_weight": _weight_product("x dy", "dweight dbias", "I", "O"),
+    "linear": _product("x weight bias", "y", "R", "O", "I"),
+    "linear_backward_input": _product("dy weight", "dx", "R", "I", "O"),
+    "linear_backward_weight": _product("x dy", "dweight dbias", "I", "O", "R"),
     "attention": _attention,
     "attention_backward": _attention,
     "gelu": _flat("x y"),
     "gelu_backward": _flat("dy x dx"),
     "add": _flat("a b y"),
-    "unembed": _product("x wte logits", "R", "V", "C"),
-    "unembed_backward_input": _product("dlogits wte dx", "R", "C", "V"),
-    "unembed_backward_weight": _weight_product("x dlogits", "dwte", "V", "C"),
+    "unembed": _product("x wte", "logits", "R", "V", "C"),
+    "unembed_backward_input": _product("dlogits wte", "dx", "R", "C", "V"),
+    "unembed_backward_weight": _product("x dlogits", "dwte", "V", "C", "R"),
     "cross_entropy": _cross_entropy,
     "cross_entropy_backward": _cross_entropy_backward,
     "grad_norm": _grad_norm,
