@@ -30,7 +30,7 @@ function note(place, key) {
   } catch { return false; }
 }
 
-const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms, null));
+const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** Resolves with {isolated, why, reload_helps} when the trainer may start; reloads instead where that isolates the page. */
 export async function isolate(used, beforeReload) {
@@ -44,12 +44,13 @@ export async function isolate(used, beforeReload) {
   }
   if (!mayTry()) return { isolated: false, why: 'this browser or a proxy removes the headers that threads need', reload_helps: false };
   const active = register().then(activated, () => null);
-  const worker = await Promise.race([active, wait(PATIENCE_MS)]);
+  const worker = await Promise.race([active, wait(PATIENCE_MS)]); // undefined: not yet; null: it cannot be set up
   if (worker && !used() && note('sessionStorage', TRIED)) {
     beforeReload();
     location.reload();
     await new Promise(() => {}); // the page is going away: start nothing
   }
+  if (worker === null) return { isolated: false, why: 'its service worker cannot be set up (blocked, or the network broke)', reload_helps: false };
   active.then((late) => { if (late) emit({ kind: 'page.reload_helps' }); });
   return { isolated: false, why: 'the page has to be loaded once more before it may use several cores', reload_helps: Boolean(worker) };
 }

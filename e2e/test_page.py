@@ -239,6 +239,10 @@ def test_a_lost_trainer_can_be_started_again(open_page, contexts):
     page.click("#restart")
     page.wait_for_selector("#engine.ready")
     expect(page.locator("#page-error")).to_be_hidden()
+    page.click("#train-start")
+    expect(page.locator("#run-status")).to_contain_text("The trainer has stopped. Train starts it again")
+    page.click("#train-start")  # which starts it, and trains once it is there (and crashes again, being told to)
+    page.wait_for_function("window.sent.filter((message) => message.kind === 'train.start').length === 3")
     contexts.errors.clear()  # the crash itself was an error
 
 

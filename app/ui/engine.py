@@ -33,7 +33,7 @@ def _stopped_short(message):
     """A message for the whole page, with the way out beside it."""
     notices.error("page", message)
     box = el("page-error")
-    box.insertBefore(button("Start the trainer again", _restart, id="restart"), box.lastChild)
+    box.insertBefore(button("Start the trainer again", restart, id="restart"), box.lastChild)
 
 
 def _boot(event):
@@ -160,7 +160,7 @@ def _failed(event):
     _stopped_short(message)
 
 
-def _restart(event):
+def restart(event=None):
     notices.clear("page")
     show("boot-bar", True)
     el("boot-bar").value = 0.02
@@ -168,6 +168,7 @@ def _restart(event):
     state.boot_message = "Loading the trainer"
     wire.forget()
     state.ready = None
+    state.lost = False
     state.changed()
     bridge.restart()
     _watch_boot()

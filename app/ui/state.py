@@ -6,6 +6,7 @@ plan = None  # the last `planned` event, of the present choice
 run = None  # the last `started` or `opened` event
 step = None  # the last `step` event of that run
 model = None  # {run_id, name, step}: what Write would use
+lost = False  # the worker has ended and was not started again yet
 phase = "idle"  # idle queued starting running pausing paused stopping ended
 boot_message = "Loading the trainer"
 

@@ -73,7 +73,7 @@ def sample(event):
         item = make("li")
         item.appendChild(make("span", "Step " + fmt.count(_last_sample.get("step")), "hint"))
         body = make("p")
-        body.appendChild(make("span", _last_sample.get("prompt") or "", "prompt"))
+        body.appendChild(make("span", _prompt(_last_sample), "prompt"))
         body.appendChild(make("span", _last_sample.get("text") or ""))
         item.appendChild(body)
         history = el("sample-history")
@@ -85,9 +85,15 @@ def sample(event):
         show("sample-history-box", True)
     _last_sample = event
     text("sample-step", "at step " + fmt.count(event.get("step")))
-    text("sample-prompt", event.get("prompt") or "")
+    text("sample-prompt", _prompt(event))
     text("sample-text", event.get("text") or "")
     el("sample-text").className = ""
+
+
+def _prompt(event):
+    """What the sample began with, as shown: a mere line break needs no empty line."""
+    prompt = event.get("prompt") or ""
+    return prompt if prompt.strip() else ""
 
 
 def describe(step_event, validation_loss=None):

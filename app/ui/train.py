@@ -54,6 +54,8 @@ def idle_status():
         return text("run-status", "Training starts by itself as soon as the trainer has loaded. " + state.boot_message + "…")
     if state.phase != "idle":
         return None
+    if state.lost:
+        return text("run-status", "The trainer has stopped. Train starts it again; what was saved is under Runs.")
     what = (state.corpus or {}).get("name") or {"bundled": "Shakespeare", "paste": "your text", "file": "your file"}[corpus.chosen("corpus")]
     if not state.ready:
         return text("run-status", state.boot_message + "… You can press Train already.")
@@ -93,6 +95,10 @@ def press(event=None):
     if problem:
         return notices.error("train", problem)
     if not state.ready:
+        if state.lost:
+            import engine
+
+            engine.restart()
         bridge.setQueued(True)
         enter("queued")
         idle_status()
@@ -212,7 +218,9 @@ def begin_queued():
 def worker_lost():
     """The worker is gone: nothing is running any more."""
     state.model = None
-    enter("idle", "The trainer has stopped. What was saved is under Runs.")
+    state.lost = True
+    text("run-title", "Train a small GPT, right here")
+    enter("idle")
 
 
 def start():
