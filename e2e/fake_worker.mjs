@@ -9,7 +9,7 @@ const presets = {
   mega: { layers: 14, channels: 384, heads: 12, context: 512, batch: 2, parameters: 25138176 },
 };
 const training = { steps: scenario.steps, learning_rate: 0.0003, minimum_learning_rate_fraction: 0.1, warmup_steps: 100, decay_steps: scenario.steps,
-  beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, clip: 1, seed: 42, validation_fraction: 0.1, evaluate_every_steps: 20, evaluation_batches: 8 };
+  beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, clip: 1, seed: 42, validation_fraction: 0.1, evaluate_every_steps: 20, evaluation_tokens: 16384 };
 const SAMPLE = 'ROMEO:\nWhat light is this, that through the window breaks?\nI pray thee, stay: the morning is not come,\nAnd all the stars do whisper of thy name.\n';
 
 let flag = null;

@@ -20,10 +20,10 @@ KNOWN = {
     "eps": ("Epsilon", "Keeps AdamW from dividing by zero"),
     "validation_fraction": ("Share for validation", "The end of the text, never trained on"),
     "evaluate_every_steps": ("Steps between validations", "Each draws one dot in the chart"),
-    "evaluation_batches": ("Batches in a validation", "More is steadier and slower"),
+    "evaluation_tokens": ("Tokens in a validation", "More is steadier and slower"),
 }
 ORDER = ["learning_rate", "minimum_learning_rate_fraction", "warmup_steps", "decay_steps", "batch", "seed", "weight_decay", "clip",
-         "validation_fraction", "evaluate_every_steps", "evaluation_batches", "beta1", "beta2", "eps"]
+         "validation_fraction", "evaluate_every_steps", "evaluation_tokens", "beta1", "beta2", "eps"]
 SEPARATE = ("steps",)  # has its own field beside the size
 
 _fields = []  # keys drawn as fields
