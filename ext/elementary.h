@@ -6,26 +6,49 @@
 namespace ptl {
 namespace PTL_ISA {
 
-// e^x, relative error < 2e-7 for -87 <= x <= 88; 0 below (no denormals), e^88 above; NaN for NaN.
-PTL_INLINE vf exp(vf x) {
-  const vf magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to the nearest integer, kept in the low bits
-  vf clamped = at_least(at_most(x, splat(88.0f)), splat(-87.0f));
-  vf shifted = clamped * 1.44269504f + magic;
-  vf n = shifted - magic;
-  vf r = (clamped - n * 0.693359375f) - n * -2.12194442e-4f;  // ln 2 in two parts, the first exact in 10 bits
+// 2^n from n + 1.5 * 2^23.
+PTL_INLINE vf power_of_two(vf shifted) { return (vf)(((vi)shifted << 23) + splat_int(0x3f800000)); }
+// 0 where x < limit.
+PTL_INLINE vf zero_below(vf x, float limit, vf value) { return (vf)(~(x < splat(limit)) & (vi)value); }
+template <int N>
+PTL_INLINE Vectors<N> power_of_two(Vectors<N> shifted) {
+  PTL_UNROLL for (int j = 0; j < N; j++) shifted.v[j] = power_of_two(shifted.v[j]);
+  return shifted;
+}
+template <int N>
+PTL_INLINE Vectors<N> zero_below(Vectors<N> x, float limit, Vectors<N> value) {
+  PTL_UNROLL for (int j = 0; j < N; j++) value.v[j] = zero_below(x.v[j], limit, value.v[j]);
+  return value;
+}
+
+// e^x for x <= 88, relative error < 2e-7 for -87 <= x; 0 below (no denormals); NaN for NaN. V is vf or Vectors.
+template <class V>
+PTL_INLINE V exp_below_88(V x) {
+  constexpr float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to the nearest integer, kept in the low bits
+  V clamped = at_least(x, -87.0f);
+  V shifted = clamped * 1.44269504f + magic;
+  V n = shifted - magic;
+  V r = (clamped - n * 0.693359375f) - n * -2.12194442e-4f;  // ln 2 in two parts, the first exact in 10 bits
   // e^r = 1 + r + r^2 q(r), |r| <= ln(2)/2, ripple 3e-9
-  vf q = 0.0013814465f * r + 0.008368781f;
+  V q = 0.0013814465f * r + 0.008368781f;
   q = q * r + 0.041668393f;
   q = q * r + 0.1666652f;
   q = q * r + 0.49999994f;
-  vf power = (q * (r * r) + r) + 1.0f;
-  vi scale = ((vi)shifted << 23) + splat_int(0x3f800000);  // the bits of 2^n
-  vf value = power * (vf)scale;
-  return select(x < splat(-87.0f), vf{}, value);
+  V power = (q * (r * r) + r) + 1.0f;
+  return zero_below(x, -87.0f, power * power_of_two(shifted));
 }
 
-// 1 / (1 + e^-x) for -87 <= x <= 87.
-PTL_INLINE vf logistic(vf x) { return 1.0f / (1.0f + exp(-x)); }
+// The same for every x; e^88 above 88.
+template <class V>
+PTL_INLINE V exp(V x) {
+  return exp_below_88(at_most(x, 88.0f));
+}
+
+// 1 / (1 + e^-x) for -88 <= x.
+template <class V>
+PTL_INLINE V logistic(V x) {
+  return 1.0f / (1.0f + exp_below_88(0.0f - x));
+}
 
 // Natural logarithm of a normal positive float, relative error < 2e-7 away from 1; other values come back as they are.
 PTL_INLINE float log(float x) {

@@ -74,8 +74,15 @@ PTL_INLINE void store(float* p, vf x, int64_t n) {
 
 PTL_INLINE vf select(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
 // A NaN in x comes through both.
-PTL_INLINE vf at_most(vf x, vf high) { return high < x ? high : x; }
-PTL_INLINE vf at_least(vf x, vf low) { return low > x ? low : x; }
+PTL_INLINE vf at_most(vf x, float limit) {
+  vf high = splat(limit);
+  return high < x ? high : x;
+}
+PTL_INLINE vf at_least(vf x, float limit) {
+  vf low = splat(limit);
+  return low > x ? low : x;
+}
+PTL_INLINE vf larger(vf a, vf b) { return a > b ? a : b; }
 
 PTL_INLINE vf square_root(vf x) {
 #if defined(__wasm_simd128__)
@@ -100,20 +107,76 @@ PTL_INLINE vf keep(vf x, int64_t n) {
   return load(lanes);
 }
 
-// 16 running sums.
-struct Lanes {
-  vf v[kLanes / W];
+// N vectors that go through the same arithmetic step by step: a constant is fetched once for all of them, and their
+// dependent operations overlap.
+template <int N>
+struct Vectors {
+  vf v[N];
+};
+#define PTL_OPERATOR(op)                                            \
+  template <int N>                                                  \
+  PTL_INLINE Vectors<N> operator op(Vectors<N> a, Vectors<N> b) {   \
+    PTL_UNROLL for (int j = 0; j < N; j++) a.v[j] = a.v[j] op b.v[j]; \
+    return a;                                                       \
+  }                                                                 \
+  template <int N>                                                  \
+  PTL_INLINE Vectors<N> operator op(Vectors<N> a, float b) {        \
+    PTL_UNROLL for (int j = 0; j < N; j++) a.v[j] = a.v[j] op b;    \
+    return a;                                                       \
+  }                                                                 \
+  template <int N>                                                  \
+  PTL_INLINE Vectors<N> operator op(float a, Vectors<N> b) {        \
+    PTL_UNROLL for (int j = 0; j < N; j++) b.v[j] = a op b.v[j];    \
+    return b;                                                       \
+  }
+PTL_OPERATOR(+)
+PTL_OPERATOR(-)
+PTL_OPERATOR(*)
+PTL_OPERATOR(/)
+#undef PTL_OPERATOR
+template <int N>
+PTL_INLINE Vectors<N> at_most(Vectors<N> x, float limit) {
+  PTL_UNROLL for (int j = 0; j < N; j++) x.v[j] = at_most(x.v[j], limit);
+  return x;
+}
+template <int N>
+PTL_INLINE Vectors<N> at_least(Vectors<N> x, float limit) {
+  PTL_UNROLL for (int j = 0; j < N; j++) x.v[j] = at_least(x.v[j], limit);
+  return x;
+}
+
+// 16 elements: the lanes of every sum over a row.
+typedef Vectors<kLanes / W> Lanes;
+
+PTL_INLINE Lanes load_lanes(const float* p) {
+  Lanes x;
+  PTL_UNROLL for (int q = 0; q < kLanes / W; q++) x.v[q] = load(p + q * W);
+  return x;
+}
+PTL_INLINE void store_lanes(float* p, Lanes x) {
+  PTL_UNROLL for (int q = 0; q < kLanes / W; q++) store(p + q * W, x.v[q]);
+}
+
+typedef float v4 __attribute__((vector_size(16)));
+union Quarters {
+  Lanes lanes;
+  v4 quarter[4];
 };
 
-PTL_INLINE float sum(const Lanes& lanes) {
-  typedef float v4 __attribute__((vector_size(16)));
-  union {
-    vf wide[kLanes / W];
-    v4 quarter[4];
-  } all;
-  for (int q = 0; q < kLanes / W; q++) all.wide[q] = lanes.v[q];
+PTL_INLINE float sum(Lanes lanes) {
+  Quarters all = {lanes};
   v4 four = (all.quarter[0] + all.quarter[2]) + (all.quarter[1] + all.quarter[3]);
   return (four[0] + four[2]) + (four[1] + four[3]);
+}
+
+// The largest; NaNs are passed over.
+PTL_INLINE float largest(Lanes lanes) {
+  Quarters all = {lanes};
+  v4 a = all.quarter[0] > all.quarter[2] ? all.quarter[0] : all.quarter[2];
+  v4 b = all.quarter[1] > all.quarter[3] ? all.quarter[1] : all.quarter[3];
+  v4 four = a > b ? a : b;
+  float x = four[0] > four[2] ? four[0] : four[2], y = four[1] > four[3] ? four[1] : four[3];
+  return x > y ? x : y;
 }
 
 // Sum over i < n of term(i, count), where term returns elements i..i+W-1, of which the first count count.
@@ -138,10 +201,13 @@ PTL_INLINE void for_each(int64_t n, Body body) {
   if (i < n) body(i, n - i);
 }
 
-PTL_INLINE float max_lane(vf x) {
-  float best = x[0];
-  for (int i = 1; i < W; i++) best = x[i] > best ? x[i] : best;
-  return best;
+// The same in steps of 16 while they last: wide(i) for 16 elements, then body(i, count).
+template <class Wide, class Body>
+PTL_INLINE void for_lanes(int64_t n, Wide wide, Body body) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) wide(i);
+  for (; i + W <= n; i += W) body(i, int64_t(W));
+  if (i < n) body(i, n - i);
 }
 
 }  // namespace PTL_ISA

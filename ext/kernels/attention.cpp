@@ -21,7 +21,7 @@ PTL_INLINE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 // Lanes 0..count-1 of a vector that starts at lane `at`.
 PTL_INLINE vi first_lanes(int64_t count, int64_t at) {
   vi lane;
-  for (int i = 0; i < W; i++) lane[i] = i;
+  PTL_UNROLL for (int i = 0; i < W; i++) lane[i] = i;
   return lane < splat_int(int32_t(count - at));
 }
 
@@ -33,31 +33,48 @@ PTL_INLINE void rows_by_panels(int64_t m, int64_t n, int64_t k, const float* a, 
   multiply_rows({m, n, k, a, as, kTileM * as, panels, kTileN, depth * kTileN, c, ldc, nullptr, add});
 }
 
-// One tile of the online softmax for queries first..first+rows-1: scores become probabilities relative to the running
+// 16 elements of which the first `count` stay and the others become `other`.
+PTL_INLINE Lanes first(Lanes x, int64_t count, float other) {
+  for (int q = 0; q < kLanes / W; q++) x.v[q] = select(first_lanes(count, q * W), x.v[q], splat(other));
+  return x;
+}
+
+// One tile of the online softmax for queries query..query+rows-1: scores become probabilities relative to the running
 // maximum, and the running sum and output are rescaled.
-void soften(float* scores, int64_t rows, int64_t first, int64_t key, int64_t keys, float scale, float* maximum,
+void soften(float* scores, int64_t rows, int64_t query, int64_t key, int64_t keys, float scale, float* maximum,
             float* total, float* out, int64_t width) {
   const int64_t span = round_up(keys, kLanes);
   for (int64_t r = 0; r < rows; r++) {
     float* s = scores + r * kKeys;
-    int64_t seen = most(0, least(keys, first + r + 1 - key));
-    vf best = splat(kNone);
-    for (int64_t i = 0; i < span; i += W) {
-      vf x = select(first_lanes(seen, i), load(s + i) * scale, splat(kNone));
-      store(s + i, x);
-      best = x > best ? x : best;
+    const int64_t seen = most(0, least(keys, query + r + 1 - key)), whole = seen / kLanes * kLanes, rest = seen - whole;
+    Lanes best;
+    for (int q = 0; q < kLanes / W; q++) best.v[q] = splat(kNone);
+    for (int64_t i = 0; i < whole; i += kLanes)
+      for (int q = 0; q < kLanes / W; q++) best.v[q] = larger(load(s + i + q * W), best.v[q]);
+    if (rest) {
+      Lanes last = first(load_lanes(s + whole), rest, kNone);
+      for (int q = 0; q < kLanes / W; q++) best.v[q] = larger(last.v[q], best.v[q]);
     }
-    float before = maximum[r], now = max_lane(best);
+    // Rounding keeps order, so scaling the largest score gives the largest scaled score.
+    float before = maximum[r], now = largest(best) * scale;
     now = now > before ? now : before;
     Lanes sums = {};
-    for (int64_t i = 0; i < span; i += kLanes)
-      for (int q = 0; q < kLanes / W; q++) {
-        vf p = exp(load(s + i + q * W) - now);
-        p = select(first_lanes(seen, i + q * W), p, vf{});
-        store(s + i + q * W, p);
-        sums.v[q] += p;
-      }
-    float fade = exp(splat(before - now))[0];
+    for (int64_t i = 0; i < whole; i += kLanes) {
+      Lanes p = exp_below_88(load_lanes(s + i) * scale - now);
+      store_lanes(s + i, p);
+      sums = sums + p;
+    }
+    if (rest) {
+      Lanes p = first(exp_below_88(load_lanes(s + whole) * scale - now), rest, 0.0f);
+      store_lanes(s + whole, p);
+      sums = sums + p;
+    }
+    for (int64_t i = round_up(seen, kLanes); i < span; i += kLanes) store_lanes(s + i, Lanes{});
+    if (now == before) {  // nothing to rescale: e^0 is exactly 1
+      total[r] += sum(sums);
+      continue;
+    }
+    float fade = exp_below_88(splat(before - now))[0];
     maximum[r] = now;
     total[r] = total[r] * fade + sum(sums);
     for (int64_t d = 0; d < width; d += W) store(out + r * width + d, load(out + r * width + d) * fade);
@@ -90,11 +107,11 @@ void attention(Run& run, int64_t B, int64_t T, int64_t H, int64_t D, const float
       pack_transposed(k + key * row, row, D, keys, keys_packed);
       pack_rows(v + key * row, row, keys, D, values_packed);
       for (int64_t i = most(0, key - begin) / kStrip * kStrip; i < queries; i += kStrip) {
-        int64_t rows = least(kStrip, queries - i), first = begin + i;
-        int64_t needed = least(keys, first + rows - key);
+        int64_t rows = least(kStrip, queries - i), query = begin + i;
+        int64_t needed = least(keys, query + rows - key);
         if (needed <= 0) continue;
-        rows_by_panels(rows, round_up(needed, kTileN), D, q + first * row, row, keys_packed, scores, kKeys, false, D);
-        soften(scores, rows, first, key, needed, scale, maximum + i, total + i, out + i * width, width);
+        rows_by_panels(rows, round_up(needed, kTileN), D, q + query * row, row, keys_packed, scores, kKeys, false, D);
+        soften(scores, rows, query, key, needed, scale, maximum + i, total + i, out + i * width, width);
         rows_by_panels(rows, width, needed, scores, kKeys, values_packed, out + i * width, width, true, keys);
       }
     }
@@ -111,17 +128,27 @@ PTL_KERNEL(attention)
 namespace {
 
 // From scores and dy v^T to probabilities p and ds = p (dp - delta) scale, in place; keys after a query get zeros.
-void soften_backward(float* scores, float* dp, int64_t rows, int64_t first, int64_t key, int64_t keys, float scale,
+void soften_backward(float* scores, float* dp, int64_t rows, int64_t query, int64_t key, int64_t keys, float scale,
                      const float* lse, const float* delta) {
+  const int64_t span = round_up(keys, kLanes);
   for (int64_t r = 0; r < rows; r++) {
-    int64_t seen = most(0, least(keys, first + r + 1 - key));
-    for (int64_t i = 0; i < keys; i += W) {
-      float* s = scores + r * kKeys + i;
-      float* d = dp + r * kKeys + i;
-      vi valid = first_lanes(seen, i);
-      vf p = select(valid, exp(load(s) * scale - lse[r]), vf{});
-      store(s, p);
-      store(d, select(valid, p * (load(d) - delta[r]) * scale, vf{}));
+    float* s = scores + r * kKeys;
+    float* d = dp + r * kKeys;
+    const int64_t seen = most(0, least(keys, query + r + 1 - key)), whole = seen / kLanes * kLanes, rest = seen - whole;
+    for (int64_t i = 0; i < whole; i += kLanes) {
+      // A score may exceed lse by rounding, and by more where the forward pass saw infinities.
+      Lanes p = exp(load_lanes(s + i) * scale - lse[r]);
+      store_lanes(s + i, p);
+      store_lanes(d + i, p * (load_lanes(d + i) - delta[r]) * scale);
+    }
+    if (rest) {
+      Lanes p = first(exp(load_lanes(s + whole) * scale - lse[r]), rest, 0.0f);
+      store_lanes(s + whole, p);
+      store_lanes(d + whole, first(p * (load_lanes(d + whole) - delta[r]) * scale, rest, 0.0f));
+    }
+    for (int64_t i = round_up(seen, kLanes); i < span; i += kLanes) {
+      store_lanes(s + i, Lanes{});
+      store_lanes(d + i, Lanes{});
     }
   }
 }

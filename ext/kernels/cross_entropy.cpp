@@ -17,11 +17,15 @@ bool targets_fit(Run& run, const int32_t* targets, int64_t R, int64_t V) {
   return true;
 }
 
-PTL_INLINE float largest(const float* row, int64_t n) {
-  vf best = splat(row[0]);
+PTL_INLINE float largest_of(const float* row, int64_t n) {
+  float most = row[0];
   int64_t i = 0;
-  for (; i + W <= n; i += W) best = at_least(load(row + i), best);
-  float most = max_lane(best);
+  if (n >= kLanes) {
+    Lanes best = load_lanes(row);
+    for (i = kLanes; i + kLanes <= n; i += kLanes)
+      for (int q = 0; q < kLanes / W; q++) best.v[q] = larger(load(row + i + q * W), best.v[q]);
+    most = largest(best);
+  }
   for (; i < n; i++) most = row[i] > most ? row[i] : most;
   return most;
 }
@@ -35,7 +39,7 @@ void cross_entropy(Run& run, int64_t R, int64_t V, const float* logits, const in
   parallel_pieces(run, R, rows_per_task(V), [=](int64_t begin, int64_t end, float*) {
     for (int64_t r = begin; r < end; r++) {
       const float* row = logits + r * V;
-      float most = largest(row, V);
+      float most = largest_of(row, V);
       lse[r] = most + log(sum_of(V, [&](int64_t v, int64_t n) { return exp(load(row + v, n) - most); }));
       losses[r] = targets[r] < 0 ? 0.0f : lse[r] - row[targets[r]];
     }
