@@ -98,3 +98,20 @@ def test_a_row_does_not_depend_on_the_others(machine):
     for r in (0, 6, 12):
         alone = call(machine, "cross_entropy", {"R": 1, "V": V}, logits=logits[r : r + 1], targets=targets[r : r + 1])
         assert alone["losses"][0] == whole["losses"][r] and alone["lse"][0] == whole["lse"][r]
+
+
+def test_exp_is_right_to_two_eps_everywhere(machine):
+    """With lse = 0 and the target in another column, dlogits is exp(logit) itself: relative error, not only beside the largest."""
+    x = np.concatenate([np.linspace(-80, 0, 4001), np.linspace(-1.5, 0, 4001)]).astype(np.float32)
+    logits = np.stack([x, np.zeros_like(x)], 1)
+    given = {"targets": np.ones(x.size), "lse": np.zeros(x.size), "loss": np.array([0.0, 1.0]), "dloss": np.ones(1)}
+    got = call(machine, "cross_entropy_backward", {"R": x.size, "V": 2}, logits=logits, **given)["dlogits"][:, 0]
+    expected = np.exp(x.astype(np.float64))
+    assert np.abs(got / expected - 1).max() < 2 * EPS
+
+
+def test_log_is_right_to_one_eps(machine):
+    """V equal logits of 0 have lse = ln V."""
+    for v in (1, 2, 3, 5, 17, 100, 1000, 4097, 65_537):
+        lse = call(machine, "cross_entropy", {"R": 1, "V": v}, logits=np.zeros((1, v)), targets=np.zeros(1))["lse"][0]
+        assert abs(lse - np.log(v)) <= EPS * np.log(v), v

@@ -61,3 +61,14 @@ def test_it_rises_from_its_one_minimum(any_machine):
     rising = slope(any_machine, x) > 0
     assert not rising[(x > -5) & (x < -0.7535)].any() and rising[x > -0.7515].all()
     assert slope(any_machine, [0.0])[0] == 0.5
+
+
+def test_small_values_are_right_too(machine):
+    """Relative error, where 1 + tanh u would cancel: gelu(-5) is -1e-7·5, and must still have its digits. The exponent 2u
+    reaches 17 and is rounded to half an eps of itself, so that much is lost."""
+    x = np.linspace(-5, 5, 4001).astype(np.float32)
+    x = x[x != 0]
+    big = x.astype(np.float64)
+    exponent = 2 * 0.7978845608028654 * (big + 0.044715 * big**3)
+    expected = big / (1 + np.exp(-exponent))
+    assert (np.abs(gelu(machine, x) / expected - 1) < (4 + 2 * np.abs(exponent)) * EPS).all()
