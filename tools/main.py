@@ -42,8 +42,8 @@ def build_steps() -> list:
     return [
         *setup_steps(),
         ("The engine as WebAssembly", engine.build),
-        ("Pyodide and its snapshot", runtime.build),
-        ("dist/", dist.build),
+        ("Pyodide", runtime.build),
+        ("The site, dist/", dist.build),
     ]
 
 
