@@ -120,6 +120,16 @@ def _draw(event=None):
     _follow(None)
 
 
+def _suit(event):
+    """The default rate suits the width: an untouched field follows it, a typed one stays."""
+    rate, standard, box = event.get("default_learning_rate"), defaults(), el("setting-learning_rate")
+    if rate is None or box is None or "learning_rate" not in standard:
+        return
+    if number(box) == float(_plain(standard["learning_rate"])):
+        box.value = _plain(rate)
+        standard["learning_rate"] = number(box)
+
+
 def _plain(value):
     """0.0003 as 0.0003, not 3e-04."""
     if isinstance(value, float):
@@ -151,5 +161,6 @@ def _follow(event):
 
 def start():
     wire.on("ready", _draw)
+    wire.on("planned", _suit)
     on("setting-steps", "input", _follow)
     on("settings-reset", "click", _reset)

@@ -97,7 +97,7 @@ def run(job: Job) -> int:
 def _planned(job: Job) -> tuple[GPTConfig, dict, Corpus]:
     """Sizes, settings and text, checked before anything is made."""
     config = GPTConfig.preset(job.preset or "medium", **job.sizes)
-    settings = training_settings(job.settings)
+    settings = training_settings(job.settings, config.channels)
     corpus = Corpus.named(job.data or "shakespeare").split_at(settings["validation_fraction"])
     corpus.check(config)
     return config, settings, corpus

@@ -18,7 +18,7 @@ from ..errors import ConfigError, DataError, PostTrainError
 from ..model.config import GPTConfig
 from ..model.live import GPT, RESERVE_BYTES
 from ..model.program import Program
-from ..train.settings import training_settings
+from ..train.settings import default_learning_rate, training_settings
 from .host import Host
 from .messages import checked
 from .runs import Runs
@@ -167,7 +167,7 @@ class Session:
 
     async def _plan(self, identity: int | None, preset=None, config=None, training=None) -> None:
         chosen = self.config_of(preset, config)
-        settings = training_settings(training)
+        settings = training_settings(training, chosen.channels)
         program = Program(chosen)
         memory = program.memory()
         fits, reason = True, None
@@ -197,6 +197,7 @@ class Session:
             ms_per_step_estimate=seconds and 1000 * seconds,
             seconds_estimate=seconds and seconds * settings["steps"],
             tokens_per_step=step_tokens,
+            default_learning_rate=default_learning_rate(chosen.channels),
             passes_over_corpus=self.corpus and settings["steps"] * step_tokens / len(self.corpus.train),
             warnings=warnings,
         )

@@ -50,7 +50,7 @@ class Training:
         self._refuse_when_active()
         session = self._session
         chosen = session.config_of(preset, config)
-        settings = training_settings(training)
+        settings = training_settings(training, chosen.channels)
         if session.corpus is None:
             session.corpus = await session.host.bundled_corpus()
         session.corpus.check(chosen)

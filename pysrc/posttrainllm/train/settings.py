@@ -23,9 +23,24 @@ _RANGES = {
 }
 
 
-def training_settings(changes: dict | None = None) -> dict:
-    """All settings, defaults from configs/training.json. Raises ConfigError for an unknown name or a value out of range."""
+RATE_CHANNELS = 128
+"""The width for which the default learning rate was found (docs/log.md, Recipe)."""
+
+
+def default_learning_rate(channels: int) -> float:
+    """The default rate at a width: configs/training.json's up to 128 channels, above it in proportion to 1/channels, as
+    maximal update parametrisation has it for AdamW (arXiv 2203.03466). At GPT-2's 768 channels: 5.8e-4."""
+    return load("training")["learning_rate"] * min(1.0, RATE_CHANNELS / channels)
+
+
+def training_settings(changes: dict | None = None, channels: int | None = None) -> dict:
+    """All settings: defaults from configs/training.json, the rate for a model of so many channels, then `changes`.
+
+    Raises ConfigError for an unknown name or a value out of range.
+    """
     settings = load("training")
+    if channels is not None:
+        settings["learning_rate"] = default_learning_rate(channels)
     for name, value in (changes or {}).items():
         if name not in _RANGES:
             raise ConfigError(

@@ -45,7 +45,9 @@ class Trainer:
     def __init__(
         self, model: GPT, corpus: Corpus, settings: dict | None = None, *, step: int = 0, cursor: dict | None = None
     ):
-        self.settings = training_settings({"validation_fraction": corpus.validation_fraction} | (settings or {}))
+        self.settings = training_settings(
+            {"validation_fraction": corpus.validation_fraction} | (settings or {}), model.config.channels
+        )
         self.model, self.corpus = model, corpus.split_at(self.settings["validation_fraction"])
         config = model.config
         if model.tokenizer.vocabulary > config.vocabulary:
