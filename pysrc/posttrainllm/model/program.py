@@ -55,8 +55,11 @@ def _seal(graph: Graph, **rest) -> Pass:
     return Pass(plan, record(plan), **rest)
 
 
-def initial_weights(config: GPTConfig) -> Pass:
-    """Fill every weight from the seed slot: normals by stream number (the weight's place in the list), constants."""
+def initial_weights(config: GPTConfig, training: bool = True) -> Pass:
+    """Fill every weight from the seed slot: normals by stream number (the weight's place in the list), constants.
+
+    With `training`, AdamW's moments become zero too.
+    """
     layout, graph = Layout.of(config), Graph()
     weights = layout.values()
     for stream, parameter in enumerate(layout.parameters):
@@ -65,6 +68,9 @@ def initial_weights(config: GPTConfig) -> Pass:
             graph.call("normal", sizes, (parameter.std, stream), seed=SEED, x=value)
         else:
             graph.call("fill", sizes, (parameter.constant,), x=value)
+    for region in ("m", "v") if training else ():
+        moments = _flat(layout, region, 0, layout.total_bytes)
+        graph.call("fill", {"N": layout.total_bytes // ELEMENT_BYTES}, (0.0,), x=moments)
     return _seal(graph)
 
 
@@ -131,7 +137,7 @@ class Program:
 
     def __init__(self, config: GPTConfig, training: bool = True) -> None:
         self.config, self.layout = config, Layout.of(config)
-        self.initial = initial_weights(config)
+        self.initial = initial_weights(config, training)
         self.step = training_step(config) if training else None
         self.evaluation = evaluation(config)
         self.writing = {time: forward(config, 1, time) for time in writing_lengths(config.context)}
