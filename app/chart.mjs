@@ -6,8 +6,7 @@ let reference = Math.log(256);
 let total = 0;
 let data; // {step, raw, smooth} of training, in step order
 let evals; // [step, loss] of validation, in step order; they may arrive before the training rows of the same steps
-let mean = 0;
-let weight = 0;
+let mean = null; // of the training loss, running
 let drawing = false;
 let lowest = Infinity;
 let highest = -Infinity;
@@ -15,7 +14,7 @@ let highest = -Infinity;
 function clear() {
   data = { step: [], raw: [], smooth: [] };
   evals = [];
-  mean = weight = 0;
+  mean = null;
   lowest = Infinity;
   highest = -Infinity;
 }
@@ -65,8 +64,8 @@ function columns() {
   return [steps, raw, smooth, validation];
 }
 
-/** How much of the running mean one step keeps: it spans about a hundredth of the run, so short runs are not smeared. */
-const decay = () => 1 - Math.min(0.34, Math.max(0.03, 100 / (total || 1000)));
+/** What part of the running mean one step brings: at first much, so the steep beginning is not smeared, later a hundredth of the run. */
+const share = () => Math.max(Math.min(0.34, Math.max(0.03, 100 / (total || 1000))), 1 / (1 + data.step.length / 6));
 
 function options() {
   const [ink, grid, train, validation] = [css('--muted'), css('--line'), css('--train'), css('--validation')];
@@ -74,12 +73,12 @@ function options() {
   const axis = { stroke: ink, font, grid: { stroke: grid, width: 1 }, ticks: { show: false } };
   return {
     ...box(),
-    padding: [10, 12, 0, 0],
+    padding: [10, 22, 0, 0],
     legend: { show: false },
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
     scales: {
       x: { time: false, range: () => [0, Math.max(total, data.step.at(-1) ?? 0, 10)] },
-      y: { range: () => [lowest < Infinity ? Math.max(0, lowest - 0.15) : 1, Math.max(reference * 1.04, Math.min(highest, reference * 2))] },
+      y: { range: () => [lowest < Infinity ? Math.max(0, Math.min(2, lowest - 0.15)) : 1, Math.max(reference * 1.04, Math.min(highest, reference * 2))] },
     },
     series: [
       {},
@@ -143,14 +142,13 @@ function add(step, loss) {
   if (step <= (data.step.at(-1) ?? -1)) return; // a resumed run may repeat its last report
   const value = Number.isFinite(loss) ? loss : null;
   if (value != null) {
-    mean = decay() * mean + (1 - decay()) * value;
-    weight = decay() * weight + (1 - decay());
+    mean = mean === null ? value : mean + share() * (value - mean);
     lowest = Math.min(lowest, value);
     highest = Math.max(highest, value);
   }
   data.step.push(step);
   data.raw.push(value);
-  data.smooth.push(weight ? mean / weight : null);
+  data.smooth.push(mean);
 }
 
 /** rows: [[step, loss_nats, …], …] in order. */

@@ -1,6 +1,7 @@
 """Numbers as people read them. A missing or non-finite value is a dash."""
 
 DASH = "–"
+SPACE = "\u00a0"  # between a number and its unit: they stay on one line
 
 
 def finite(value):
@@ -51,8 +52,8 @@ def size(bytes_):
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if bytes_ >= scale * 0.9995:
             value = bytes_ / scale
-            return (fixed(value, 1) if value < 99.95 else count(round(value))) + " " + unit
-    return count(bytes_) + (" byte" if bytes_ == 1 else " bytes")
+            return (fixed(value, 1) if value < 99.95 else count(round(value))) + SPACE + unit
+    return count(bytes_) + (SPACE + ("byte" if bytes_ == 1 else "bytes"))
 
 
 def duration(seconds):
@@ -60,17 +61,20 @@ def duration(seconds):
         return DASH
     whole = int(seconds + 0.5)
     if seconds < 1:
-        return "under 1 s"
+        return "under 1" + SPACE + "s"
     if whole < 60:
-        return str(whole) + " s"
+        return str(whole) + SPACE + "s"
     if whole < 3600:
-        rest = whole % 60
-        return str(whole // 60) + " min" + (" " + str(rest) + " s" if rest else "")
-    minutes = whole // 60
-    if minutes < 2880:
-        rest = minutes % 60
-        return str(minutes // 60) + " h" + (" " + str(rest) + " min" if rest else "")
-    return count(minutes // 1440) + " days"
+        return _two(whole, 60, "min", "s")
+    if whole < 172800:
+        return _two(whole // 60, 60, "h", "min")
+    return count(whole // 86400) + SPACE + "days"
+
+
+def _two(amount, per, large, small):
+    """130, 60 -> 2 min 10 s"""
+    rest = amount % per
+    return str(amount // per) + SPACE + large + (" " + str(rest) + SPACE + small if rest else "")
 
 
 def plural(n, one, many=None):

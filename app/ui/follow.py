@@ -1,5 +1,7 @@
 """What the worker tells about the run, shown on the Train view."""
 
+import math
+
 import js
 from pyscript.js_modules import bridge
 
@@ -95,7 +97,10 @@ def _opened(event):
     last = event.get("last")
     state.step = {"step": event.get("step") or 0, "steps": steps, "loss_nats": last[1] if last else None}
     if last:
-        text("stat-loss", fmt.fixed(last[1], 3))
+        loss = last[1]
+        stats.losses(loss, math.exp(min(loss, 700)) if fmt.finite(loss) else None, loss / math.log(2) if fmt.finite(loss) else None)
+        text("stat-norm", fmt.significant(last[2]))
+        text("stat-lr", fmt.significant(last[3]))
     if event.get("last_eval"):
         stats.validation(event["last_eval"][1])
     text("stat-step", fmt.count(event.get("step")) + " of " + fmt.count(steps))

@@ -106,7 +106,7 @@ def _facts(plan):
         estimate = "About " + fmt.duration(plan["seconds_estimate"]) + (" for " + fmt.plural(steps, "step") if steps else "")
         if fmt.finite(plan.get("passes_over_corpus")):
             passes = plan["passes_over_corpus"]
-            seen = str(round(passes * 100)) + " % of the text" if passes < 1 else "the text " + fmt.significant(passes, 2) + " times"
+            seen = str(round(passes * 100)) + "\u00a0% of the text" if passes < 1 else "the text " + fmt.significant(passes, 2) + " times"
             estimate += "; it reads " + seen
         estimate += "."
     text("plan-estimate", estimate)

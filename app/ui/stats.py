@@ -35,10 +35,14 @@ def progress(step, steps):
     bar.value = step
 
 
+def losses(loss_nats, perplexity, bits_per_byte):
+    text("stat-loss", fmt.fixed(loss_nats, 3))
+    text("stat-perplexity", fmt.significant(perplexity))
+    text("stat-bits", fmt.fixed(bits_per_byte, 3))
+
+
 def step(event):
-    text("stat-loss", fmt.fixed(event.get("loss_nats"), 3))
-    text("stat-perplexity", fmt.significant(event.get("perplexity")))
-    text("stat-bits", fmt.fixed(event.get("bits_per_byte"), 3))
+    losses(event.get("loss_nats"), event.get("perplexity"), event.get("bits_per_byte"))
     text("stat-norm", fmt.significant(event.get("gradient_norm")))
     text("stat-lr", fmt.significant(event.get("learning_rate")))
     text("stat-speed", fmt.count(event.get("tokens_per_second")))
