@@ -31,7 +31,7 @@ class Engine {
     const info = adapter.info ?? {};
     this.description = [info.description, info.device, info.architecture, info.vendor].find((text) => text) ?? "GPU";
     this.failed = ""; // why nothing more may be believed; "lost: …" when the device is gone
-    this.buffers = [];
+    this.buffers = new Map(); // by number: a region, or a window of one
     this.pipelines = new Map();
     this.scopes = []; // errors of submits that are still to be reported
     this.ahead = 0;
@@ -51,9 +51,9 @@ class Engine {
     return buffer;
   }
 
-  /** Region `index` becomes `bytes` long and keeps what it held. Tapes made before must be prepared again. */
+  /** Buffer `index` becomes `bytes` long and keeps what it held. Tapes made before must be prepared again. */
   allocate(index, bytes) {
-    const old = this.buffers[index];
+    const old = this.buffers.get(index);
     const fresh = this.make(bytes, GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST);
     if (old) {
       const encoder = this.device.createCommandEncoder();
@@ -61,12 +61,12 @@ class Engine {
       this.queue.submit([encoder.finish()]);
       old.destroy();
     }
-    this.buffers[index] = fresh;
+    this.buffers.set(index, fresh);
   }
 
   /** Bytes of a Uint8Array to a region. */
   write(index, offset, bytes) {
-    this.queue.writeBuffer(this.buffers[index], offset, bytes);
+    this.queue.writeBuffer(this.buffers.get(index), offset, bytes);
   }
 
   /** Bytes of a region; rejects when anything before went wrong. */
@@ -74,7 +74,7 @@ class Engine {
     this.staging = this.staging?.size >= bytes ? this.staging : this.device.createBuffer({ size: Math.max(bytes, 65536), usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST });
     const staging = this.staging;
     const encoder = this.device.createCommandEncoder();
-    encoder.copyBufferToBuffer(this.buffers[index], offset, staging, 0, bytes);
+    encoder.copyBufferToBuffer(this.buffers.get(index), offset, staging, 0, bytes);
     this.queue.submit([encoder.finish()]);
     await staging.mapAsync(GPUMapMode.READ, 0, bytes).catch((error) => this.fail(error.message));
     await this.settle();
@@ -125,7 +125,7 @@ class Engine {
     if (uniforms.length) this.queue.writeBuffer(uniform, 0, uniforms);
     this.device.pushErrorScope("validation");
     const calls = dispatches.map(([pipeline, bindings, size, x, y, z], number) => {
-      const entries = bindings.map(([binding, region, offset, bytes]) => ({ binding, resource: { buffer: this.buffers[region], offset, size: bytes } }));
+      const entries = bindings.map(([binding, region, offset, bytes]) => ({ binding, resource: { buffer: this.buffers.get(region), offset, size: bytes } }));
       entries.push({ binding: 15, resource: { buffer: uniform, offset: number * UNIFORM_STRIDE_BYTES, size } });
       return [ready[pipeline].pipeline, this.device.createBindGroup({ layout: ready[pipeline].layout, entries }), x, y, z];
     });
@@ -177,8 +177,8 @@ class Engine {
   }
 
   close() {
-    for (const buffer of this.buffers) buffer?.destroy();
-    this.buffers = [];
+    for (const buffer of this.buffers.values()) buffer.destroy();
+    this.buffers.clear();
     this.pipelines.clear();
     this.device.destroy();
   }
@@ -194,7 +194,7 @@ class Ring {
   push() {
     const { engine } = this;
     const encoder = engine.device.createCommandEncoder();
-    encoder.copyBufferToBuffer(engine.buffers[this.index], this.offset, this.history, this.rows * this.bytes, this.bytes);
+    encoder.copyBufferToBuffer(engine.buffers.get(this.index), this.offset, this.history, this.rows * this.bytes, this.bytes);
     this.rows += 1;
     const staging = this.rows === this.every ? this.take(encoder) : null;
     engine.queue.submit([encoder.finish()]);

@@ -7,9 +7,10 @@ import pytest
 from posttrainllm.backends.gpu.dispatch import Dispatch
 from posttrainllm.backends.gpu.limits import DEFAULT
 from posttrainllm.backends.gpu.lower import lower
+from posttrainllm.compile.graph import ARENA
 from posttrainllm.errors import DeviceError, DeviceLimitError, DeviceLostError
 from posttrainllm.model.config import GPTConfig
-from posttrainllm.model.program import LOSS, training_step
+from posttrainllm.model.program import LOSS, NORM, training_step
 from tests.gpu.test_training import ODD, Run
 from tests.helpers.cases import base_case
 from tests.helpers.kernels import check_parity
@@ -44,8 +45,26 @@ def test_a_shader_that_does_not_compile_is_named(open_gpu, monkeypatch):
 
 
 def test_a_region_past_the_largest_buffer_is_refused_with_figures(gpu):
-    with pytest.raises(DeviceLimitError, match="at most 268,435,456 bytes.*region arena needs 300,000,000"):
-        gpu.allocate({"arena": 300_000_000})
+    with pytest.raises(DeviceLimitError, match="at most 268,435,456 bytes.*region params needs 300,000,000"):
+        gpu.allocate({"params": 300_000_000})
+
+
+def test_an_arena_past_the_largest_buffer_lies_in_windows(open_gpu):
+    """The same numbers as in one buffer, to the bit, and an evaluation's losses can be read wherever they lie."""
+    whole = Run(open_gpu(DEFAULT), ODD)
+    arena = whole.machine._memory.nbytes[ARENA]
+    largest = max(value.nbytes for value in whole.step.plan.graph.values() if value.region == "arena")
+    limits = replace(DEFAULT, buffer_bytes=max(arena // 3, 4 * largest + 1024))
+    cut = Run(open_gpu(limits), ODD)
+    assert len(cut.machine._memory.windows(ARENA, arena)) > 1
+    for run in (whole, cut):
+        for number in (1, 2, 3):
+            run.train(number)
+    assert whole.number(LOSS) == cut.number(LOSS) and whole.number(NORM) == cut.number(NORM)
+    for run in (whole, cut):
+        run.feed(4, run.evaluation)
+        run.machine.replay(run.machine.load(run.evaluation.tape))
+    assert (whole.read(whole.evaluation, "losses") == cut.read(cut.evaluation, "losses")).all()
 
 
 def test_a_weight_past_the_largest_binding_is_refused_with_figures():

@@ -7,17 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ..compile.graph import REGIONS
-from ..compile.tape import OFFSET_MASK, REGION_SHIFT, Tape
-from ..dims import round_up
+from ..compile.tape import Tape
 from ..errors import DeviceError, DeviceLostError, DeviceOutOfMemoryError, DeviceUnavailableError
 from .gpu.dispatch import SCRATCH, Dispatch
 from .gpu.limits import NAMES, Limits
 from .gpu.lower import lower
+from .gpu.memory import Memory
 from .gpu.ranges import TokenCheck
 from .webgpu_ring import MetricRing
 
 UNIFORM_STRIDE_BYTES = 256
-SMALLEST_BYTES = 256
 
 
 @dataclass
@@ -87,9 +86,9 @@ class WebGPUMachine:
         self.features = features
         self._queue = self._device.queue
         self.description = f"WebGPU, {adapter.info['device'] or adapter.info['vendor']}"
-        self._buffers: list = [None] * (SCRATCH + 1)
-        self._bytes = [0] * (SCRATCH + 1)
-        self._generation = 0
+        self._buffers: dict[int, object] = {}
+        self._memory = Memory(self.limits)
+        self._last: list[Dispatch] = []
         self._tokens = TokenCheck()
         self._pipelines: dict = {}
         self._dirty = False
@@ -117,30 +116,25 @@ class WebGPUMachine:
 
     def allocate(self, region_bytes: dict[str, int]) -> None:
         for region, nbytes in region_bytes.items():
-            self.limits.require_buffer(f"region {region}", nbytes)
+            self._memory.windows(REGIONS.index(region), nbytes)  # refused before anything is made
         for region, nbytes in region_bytes.items():
             self._resize(REGIONS.index(region), nbytes)
         self._tokens.resize(region_bytes.get("inputs", 0))
 
-    def _resize(self, index: int, nbytes: int) -> None:
-        nbytes = round_up(max(nbytes, SMALLEST_BYTES), 256)
-        if nbytes <= self._bytes[index]:
-            return
-        old, fresh = self._buffers[index], self._make(nbytes, "STORAGE COPY_SRC COPY_DST")
-        if old is not None:
-            if index != SCRATCH:
-                encoder = self._device.create_command_encoder()
-                encoder.copy_buffer_to_buffer(old, 0, fresh, 0, self._bytes[index])
-                self._call(self._queue.submit, [encoder.finish()])
-            old.destroy()
-        self._buffers[index], self._bytes[index] = fresh, nbytes
-        self._generation += 1
+    def _resize(self, region: int, nbytes: int) -> None:
+        for number, size in self._memory.grow(region, nbytes):
+            old, fresh = self._buffers.get(number), self._make(size, "STORAGE COPY_SRC COPY_DST")
+            if old is not None:
+                if region != SCRATCH:
+                    encoder = self._device.create_command_encoder()
+                    encoder.copy_buffer_to_buffer(old, 0, fresh, 0, old.size)
+                    self._call(self._queue.submit, [encoder.finish()])
+                old.destroy()
+            self._buffers[number] = fresh
 
     def _place(self, address: int, nbytes: int):
-        index, offset = address >> REGION_SHIFT, address & OFFSET_MASK
-        if offset + nbytes > self._bytes[index]:
-            raise DeviceError("webgpu", f"region {REGIONS[index]} holds {self._bytes[index]:,} bytes", f"{nbytes:,} at {offset:,} came")
-        return self._buffers[index], offset
+        number, offset = self._memory.find(address, nbytes, self._last)
+        return self._buffers[number], offset
 
     def upload(self, address: int, data) -> None:
         data = memoryview(data).cast("B")
@@ -161,7 +155,6 @@ class WebGPUMachine:
     def load(self, tape: Tape) -> Loaded:
         loaded = Loaded(tape, lower(tape, self.limits), self._tokens.ranges_of(tape))
         scratch = max((o.nbytes for d in loaded.dispatches for _, o, _ in d.bindings if o.region == SCRATCH), default=0)
-        self.limits.require_buffer("scratch", scratch)
         self._resize(SCRATCH, scratch)
         self._prepare(loaded)
         return loaded
@@ -195,23 +188,19 @@ class WebGPUMachine:
         for number, dispatch in enumerate(loaded.dispatches):
             pipeline, layout = self._pipeline(dispatch)
             entries = [{"binding": 15, "resource": {"buffer": uniforms, "offset": number * UNIFORM_STRIDE_BYTES, "size": len(dispatch.uniforms)}}]
-            for index, operand, _ in dispatch.bindings:
-                if operand.offset_bytes + operand.nbytes > self._bytes[operand.region]:
-                    name = (*REGIONS, "scratch")[operand.region]
-                    raise DeviceError(
-                        dispatch.kernel, f"region {name} holds {self._bytes[operand.region]:,} bytes", f"{operand.nbytes:,} at {operand.offset_bytes:,} came"
-                    )
-                resource = {"buffer": self._buffers[operand.region], "offset": operand.offset_bytes, "size": operand.nbytes}
-                entries.append({"binding": index, "resource": resource})
+            for index, o, _ in dispatch.bindings:
+                buffer, offset = self._memory.locate(o.region, o.offset_bytes, o.nbytes, dispatch.kernel)
+                entries.append({"binding": index, "resource": {"buffer": self._buffers[buffer], "offset": offset, "size": o.nbytes}})
             group = self._call(self._device.create_bind_group, layout=layout, entries=entries)
             loaded.calls.append((pipeline._internal, group._internal, *dispatch.groups))
             loaded.kept.append(group)
-        loaded.generation = self._generation
+        loaded.generation = self._memory.generation
 
     def replay(self, loaded: Loaded) -> None:
         self._tokens.require(loaded)
-        if loaded.generation != self._generation:
+        if loaded.generation != self._memory.generation:
             self._prepare(loaded)
+        self._last = loaded.dispatches
         self._call(self._encode, loaded.calls)
 
     def _encode(self, calls: list) -> None:
@@ -238,10 +227,9 @@ class WebGPUMachine:
         self._call(self._device._poll_wait)
 
     def close(self) -> None:
-        for buffer in self._buffers:
-            if buffer is not None:
-                buffer.destroy()
-        self._buffers, self._pipelines = [None] * (SCRATCH + 1), {}
+        for buffer in self._buffers.values():
+            buffer.destroy()
+        self._buffers, self._pipelines = {}, {}
         logging.getLogger("wgpu").removeHandler(self._watch)
         self._device.destroy()
 

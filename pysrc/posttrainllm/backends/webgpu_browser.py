@@ -10,16 +10,15 @@ import json
 from dataclasses import dataclass, field
 
 from ..compile.graph import REGIONS
-from ..compile.tape import OFFSET_MASK, REGION_SHIFT, Tape
-from ..dims import round_up
+from ..compile.tape import Tape
 from ..errors import DeviceError, DeviceLostError, DeviceOutOfMemoryError, DeviceUnavailableError
 from .gpu.dispatch import SCRATCH, Dispatch
 from .gpu.limits import NAMES, Limits
 from .gpu.lower import lower
+from .gpu.memory import Memory
 from .gpu.ranges import TokenCheck
 
 UNIFORM_STRIDE_BYTES = 256
-SMALLEST_BYTES = 256
 
 
 @dataclass
@@ -63,29 +62,23 @@ class WebGPUMachine:
         given = json.loads(engine.limits)
         self.limits = Limits(**{ours: int(given[theirs]) for ours, theirs in NAMES.items()})
         self.description = f"WebGPU, {engine.description}"
-        self._bytes = [0] * (SCRATCH + 1)
-        self._generation = 0
+        self._memory = Memory(self.limits)
+        self._last: list[Dispatch] = []
         self._tokens = TokenCheck()
 
     def allocate(self, region_bytes: dict[str, int]) -> None:
         for region, nbytes in region_bytes.items():
-            self.limits.require_buffer(f"region {region}", nbytes)
+            self._memory.windows(REGIONS.index(region), nbytes)  # refused before anything is made
         for region, nbytes in region_bytes.items():
             self._resize(REGIONS.index(region), nbytes)
         self._tokens.resize(region_bytes.get("inputs", 0))
 
-    def _resize(self, index: int, nbytes: int) -> None:
-        nbytes = round_up(max(nbytes, SMALLEST_BYTES), 256)
-        if nbytes > self._bytes[index]:
-            self._engine.allocate(index, nbytes)
-            self._bytes[index] = nbytes
-            self._generation += 1
+    def _resize(self, region: int, nbytes: int) -> None:
+        for number, size in self._memory.grow(region, nbytes):
+            self._engine.allocate(number, size)
 
     def _place(self, address: int, nbytes: int) -> tuple[int, int]:
-        index, offset = address >> REGION_SHIFT, address & OFFSET_MASK
-        if offset + nbytes > self._bytes[index]:
-            raise DeviceError("webgpu", f"region {REGIONS[index]} holds {self._bytes[index]:,} bytes", f"{nbytes:,} at {offset:,} came")
-        return index, offset
+        return self._memory.find(address, nbytes, self._last)
 
     def upload(self, address: int, data) -> None:
         from pyodide.ffi import to_js
@@ -107,7 +100,6 @@ class WebGPUMachine:
         """Lower a tape and compile its pipelines; progress(done, all) is called as they come."""
         loaded = Loaded(tape, lower(tape, self.limits), self._tokens.ranges_of(tape), progress=progress)
         scratch = max((o.nbytes for d in loaded.dispatches for _, o, _ in d.bindings if o.region == SCRATCH), default=0)
-        self.limits.require_buffer("scratch", scratch)
         self._resize(SCRATCH, scratch)
         await self._prepare(loaded)
         return loaded
@@ -118,25 +110,22 @@ class WebGPUMachine:
     async def _prepare(self, loaded: Loaded) -> None:
         from pyodide.ffi import create_proxy, to_js
 
-        for dispatch in loaded.dispatches:
-            for _, operand, _ in dispatch.bindings:
-                if operand.offset_bytes + operand.nbytes > self._bytes[operand.region]:
-                    raise DeviceError(dispatch.kernel, "every operand lies inside its region", f"{operand} came")
         if loaded.prepared is not None:
             loaded.prepared.release()
-        plan, uniforms = describe(loaded.dispatches)
+        plan, uniforms = describe(loaded.dispatches, self._memory)
         progress = create_proxy(loaded.progress) if loaded.progress else None
         try:
             loaded.prepared = await self._await(self._engine.prepare(plan, to_js(uniforms), progress))
         finally:
             if progress:
                 progress.destroy()
-        loaded.replay, loaded.generation = loaded.prepared.replay, self._generation
+        loaded.replay, loaded.generation = loaded.prepared.replay, self._memory.generation
 
     def replay(self, loaded: Loaded) -> None:
         self._tokens.require(loaded)
-        if loaded.generation != self._generation:
+        if loaded.generation != self._memory.generation:
             _wait(self._prepare(loaded))
+        self._last = loaded.dispatches
         self._call(loaded.replay)
         if self._engine.full:
             _wait(self._await(self._engine.idle()))
@@ -193,7 +182,7 @@ class MetricRing:
         return [data[at : at + self.nbytes] for at in range(0, len(data), self.nbytes)]
 
 
-def describe(dispatches: list[Dispatch]) -> tuple[str, bytes]:
+def describe(dispatches: list[Dispatch], memory: Memory) -> tuple[str, bytes]:
     """(JSON, uniforms) for gpu.mjs's prepare: each source and pipeline once."""
     sources: dict[str, int] = {}
     pipelines: dict[tuple, int] = {}
@@ -202,7 +191,9 @@ def describe(dispatches: list[Dispatch]) -> tuple[str, bytes]:
         kinds = tuple((index, writes) for index, _, writes in dispatch.bindings)
         source = sources.setdefault(dispatch.source(), len(sources))
         pipeline = pipelines.setdefault((source, dispatch.entry, kinds), len(pipelines))
-        bindings = [[index, o.region, o.offset_bytes, o.nbytes] for index, o, _ in dispatch.bindings]
+        bindings = [
+            [index, *memory.locate(o.region, o.offset_bytes, o.nbytes, dispatch.kernel), o.nbytes] for index, o, _ in dispatch.bindings
+        ]
         calls.append([pipeline, bindings, len(dispatch.uniforms), *dispatch.groups])
     uniforms = b"".join(d.uniforms.ljust(UNIFORM_STRIDE_BYTES, b"\0") for d in dispatches)
     return json.dumps({"sources": list(sources), "pipelines": list(pipelines), "dispatches": calls}), uniforms
