@@ -10,7 +10,9 @@ IN_BROWSER = sys.platform == "emscripten"
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "native_only(reason): needs what Pyodide has not (processes, threads, files of the clone)")
+    config.addinivalue_line(
+        "markers", "native_only(reason): needs what Pyodide has not (processes, threads, files of the clone)"
+    )
 
 
 def pytest_collection_modifyitems(items):

@@ -14,7 +14,9 @@ from tests.helpers.graphs import DLOSS, LOSS, STEPS, build
 
 hypothesis = pytest.importorskip("hypothesis", reason="properties need hypothesis")
 st = hypothesis.strategies
-few = hypothesis.settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(hypothesis.HealthCheck))
+few = hypothesis.settings(
+    max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(hypothesis.HealthCheck)
+)
 choices = st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=9)
 
 
@@ -38,18 +40,25 @@ def check_plan(plan):
     for index, node in enumerate(plan.graph.nodes):
         live = sorted((v for v, (first, last) in found.items() if first <= index <= last), key=lambda v: v.offset_bytes)
         for below, above in zip(live, live[1:]):
-            assert below.offset_bytes + below.nbytes <= above.offset_bytes, f"node {index}: {below} and {above} share bytes"
+            assert below.offset_bytes + below.nbytes <= above.offset_bytes, (
+                f"node {index}: {below} and {above} share bytes"
+            )
         most = max(most, sum(sizes[value] for value in live))
         operands = {id(value): value for value in node.values.values()}.values()
         for one in operands:
             for other in operands:
                 if one is not other and one.region == other.region:
-                    apart = one.offset_bytes + one.nbytes <= other.offset_bytes or other.offset_bytes + other.nbytes <= one.offset_bytes
+                    apart = (
+                        one.offset_bytes + one.nbytes <= other.offset_bytes
+                        or other.offset_bytes + other.nbytes <= one.offset_bytes
+                    )
                     assert apart, f"node {index} {node.kernel.name}: operands {one} and {other} overlap"
     assert all(value.offset_bytes >= 0 and value.offset_bytes % ALIGN_BYTES == 0 for value in found), "not aligned"
     arena_bytes = plan.region_bytes["arena"]
     assert most <= arena_bytes <= sum(sizes.values()), "arena above the sum or below what is alive at once"
-    assert arena_bytes == max((value.offset_bytes + sizes[value] for value in found), default=0), "arena longer than its use"
+    assert arena_bytes == max((value.offset_bytes + sizes[value] for value in found), default=0), (
+        "arena longer than its use"
+    )
     for value in plan.graph.values():
         assert value.offset_bytes + value.nbytes <= plan.region_bytes[value.region]
 
@@ -64,7 +73,9 @@ def on_machine(machine, plan, given, wanted):
     for value, array in given.items():
         machine.upload(address(value), array.tobytes())
     machine.replay(machine.load(record(plan)))
-    read = getattr(machine, "download_f64", lambda at, n: np.frombuffer(machine.download(at, n), "<f4").astype(np.float64))
+    read = getattr(
+        machine, "download_f64", lambda at, n: np.frombuffer(machine.download(at, n), "<f4").astype(np.float64)
+    )
     return [read(address(value), value.nbytes).reshape(value.shape) for value in wanted]
 
 

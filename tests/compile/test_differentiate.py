@@ -14,11 +14,38 @@ WIRINGS = {
     "x + x": [("linear", 0, 0), ("add", 0, 0)],
     "x three times": [("linear", 0, 0), ("gelu", 0, 0), ("layernorm", 1, 0), ("add", 2, 1), ("add", 0, 3)],
     "x into two layernorms": [("layernorm", 0, 0), ("layernorm", 1, 0), ("add", 0, 1)],
-    "x into three layernorms and past them": [("layernorm", 0, 0), ("layernorm", 1, 0), ("layernorm", 2, 0), ("add", 0, 1), ("add", 0, 3), ("add", 0, 5)],
-    "post-LN": [("linear", 0, 0), ("add", 0, 1), ("layernorm", 0, 0), ("attention", 0, 0), ("add", 0, 1), ("layernorm", 0, 0)],
+    "x into three layernorms and past them": [
+        ("layernorm", 0, 0),
+        ("layernorm", 1, 0),
+        ("layernorm", 2, 0),
+        ("add", 0, 1),
+        ("add", 0, 3),
+        ("add", 0, 5),
+    ],
+    "post-LN": [
+        ("linear", 0, 0),
+        ("add", 0, 1),
+        ("layernorm", 0, 0),
+        ("attention", 0, 0),
+        ("add", 0, 1),
+        ("layernorm", 0, 0),
+    ],
     "a sum read twice": [("gelu", 0, 0), ("add", 0, 1), ("layernorm", 0, 0), ("linear", 1, 0), ("add", 0, 1)],
-    "both sides of a sum read again": [("linear", 0, 0), ("add", 0, 1), ("layernorm", 2, 0), ("add", 0, 1), ("layernorm", 3, 0), ("add", 0, 1)],
-    "a sum of one sum with itself": [("linear", 0, 0), ("add", 0, 1), ("add", 0, 0), ("layernorm", 1, 0), ("add", 0, 1)],
+    "both sides of a sum read again": [
+        ("linear", 0, 0),
+        ("add", 0, 1),
+        ("layernorm", 2, 0),
+        ("add", 0, 1),
+        ("layernorm", 3, 0),
+        ("add", 0, 1),
+    ],
+    "a sum of one sum with itself": [
+        ("linear", 0, 0),
+        ("add", 0, 1),
+        ("add", 0, 0),
+        ("layernorm", 1, 0),
+        ("add", 0, 1),
+    ],
     "a branch that leads nowhere": [("linear", 0, 0), ("layernorm", 1, 0), ("gelu", 0, 0), ("add", 2, 3)],
     "attention beside itself": [("attention", 0, 0), ("attention", 1, 0), ("add", 0, 1), ("residual", 0, 0)],
 }
@@ -99,7 +126,13 @@ def test_nothing_to_train_appends_nothing():
     assert {node.kernel.name for node in model.graph.nodes[model.forward_nodes :]} <= {"cross_entropy_backward"}
 
 
-GROUPS = {"embedding": {"w0", "w1"}, "layernorm": {"w2", "w3"}, "linear": {"w4", "w5"}, "second linear": {"w8", "w9"}, "head": {"w10"}}
+GROUPS = {
+    "embedding": {"w0", "w1"},
+    "layernorm": {"w2", "w3"},
+    "linear": {"w4", "w5"},
+    "second linear": {"w8", "w9"},
+    "head": {"w10"},
+}
 TWICE = [("layernorm", 0, 0), ("linear", 0, 0), ("layernorm", 0, 0), ("linear", 0, 0)]
 
 
@@ -111,16 +144,28 @@ def check_alone(trainable):
     arrays = execute(model.graph, given)
     for name in trainable:
         weight = model.weights[name]
-        check_gradient(name, lambda x, w=weight: model.loss(given | {w: x}), given[weight].astype(np.float64), arrays[builder.gradient_of(weight)])
+        check_gradient(
+            name,
+            lambda x, w=weight: model.loss(given | {w: x}),
+            given[weight].astype(np.float64),
+            arrays[builder.gradient_of(weight)],
+        )
     assert written_in_grads(model) == trainable
 
 
-PASSED_THROUGH = pytest.mark.xfail(strict=True, reason="layernorm's rule writes dweight and dbias where they are frozen, too")
+PASSED_THROUGH = pytest.mark.xfail(
+    strict=True, reason="layernorm's rule writes dweight and dbias where they are frozen, too"
+)
 ALONE = pytest.mark.xfail(strict=True, reason="linear's and layernorm's rules treat weight and bias as one")
 
 
 @pytest.mark.parametrize(
-    "group", ["second linear", "head", *(pytest.param(name, marks=PASSED_THROUGH) for name in ("embedding", "layernorm", "linear"))]
+    "group",
+    [
+        "second linear",
+        "head",
+        *(pytest.param(name, marks=PASSED_THROUGH) for name in ("embedding", "layernorm", "linear")),
+    ],
 )
 def test_only_trainable_weights_get_a_gradient(group):
     check_alone(GROUPS[group])

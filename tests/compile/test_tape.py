@@ -37,8 +37,13 @@ def test_decode_gives_back_what_was_recorded():
 def test_the_words_of_a_record():
     """One record by hand, as the engines read it."""
     graph = Graph()
-    dy, x, dx = (Value(name, (6, 7), "f32", region, at) for name, region, at in (("dy", "v", 512), ("x", "params", 0), ("dx", "arena", 256)))
-    rest = {name: Value(name, (7,), "f32", "grads", at) for name, at in (("weight", 0), ("dweight", 256), ("dbias", 512))}
+    dy, x, dx = (
+        Value(name, (6, 7), "f32", region, at)
+        for name, region, at in (("dy", "v", 512), ("x", "params", 0), ("dx", "arena", 256))
+    )
+    rest = {
+        name: Value(name, (7,), "f32", "grads", at) for name, at in (("weight", 0), ("dweight", 256), ("dbias", 512))
+    }
     saved = {name: Value(name, (6,), "f32", "metrics", at) for name, at in (("mean", 0), ("rstd", 256))}
     graph.call("layernorm_backward", {"R": 6, "C": 7}, (1,), dy=dy, x=x, dx=dx, **rest, **saved)
     plan = place(graph)
@@ -47,7 +52,10 @@ def test_the_words_of_a_record():
     assert words[:9] == (KERNEL_IDS["layernorm_backward"], 6, 7, 0, 0, 0, 0, 0, 0)
     assert words[9:16] == (1, 0, 0, 0, 0, 0, 0)
     grads, metrics = region["grads"], region["metrics"]
-    assert words[16:] == (region["v"] + 512, 0, grads, metrics, metrics + 256, address(dx), grads + 256, grads + 512) + (0,) * 8
+    assert (
+        words[16:]
+        == (region["v"] + 512, 0, grads, metrics, metrics + 256, address(dx), grads + 256, grads + 512) + (0,) * 8
+    )
     assert dx.offset_bytes == 0, "the only arena value stands at its start, wherever it was told to be before"
 
 
@@ -75,7 +83,7 @@ def test_tapes_name_only_registered_regions_and_kernels():
 
 
 def test_what_changes_from_step_to_step_is_a_slot():
-    """Learning rate, clip, corrections, seed and batch are read through regions: no constant of theirs is on the tape."""
+    """Rate, clip, corrections, seed and batch are read through regions: no constant of theirs is on the tape."""
     step = training_step(CONFIG)
     read = {value.name: value.region for node in step.plan.graph.nodes for value in node.read()}
     assert {read[name] for name in ("recipe", "dloss")} == {"slots"}
@@ -86,7 +94,10 @@ def test_what_changes_from_step_to_step_is_a_slot():
 
 @pytest.mark.parametrize(
     ("sizes", "shape", "message"),
-    [({"R": 4, "I": 5, "O": 6}, (4, 7), "argument x must be .4, 5. .R, I."), ({"R": 4, "I": 5, "O": 6}, (5, 4), "argument x")],
+    [
+        ({"R": 4, "I": 5, "O": 6}, (4, 7), "argument x must be .4, 5. .R, I."),
+        ({"R": 4, "I": 5, "O": 6}, (5, 4), "argument x"),
+    ],
 )
 def test_a_shape_that_does_not_fit_is_named(sizes, shape, message):
     with pytest.raises(ShapeError, match=message):

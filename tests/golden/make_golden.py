@@ -2,9 +2,10 @@
 
     PYTHONPATH=pysrc python -m tests.golden.make_golden
 
-The model is written here in PyTorch's own parts (nn.Linear, nn.LayerNorm, scaled_dot_product_attention, cross_entropy with
-ignore_index, optim.AdamW), shares with the package only the starting weights (float32, from seed 42), and runs once in
-float64 (the golden values) and once in float32 (how far an honest float32 implementation strays, by tensor).
+The model is written here in PyTorch's own parts (nn.Linear, nn.LayerNorm, scaled_dot_product_attention,
+cross_entropy with ignore_index, optim.AdamW), shares with the package only the starting weights (float32, from seed 42),
+and runs once in float64 (the golden values) and once in float32 (how far an honest float32 implementation strays, by
+tensor).
 Clipping is written out: torch's clip_grad_norm_ adds 1e-6 to the norm.
 """
 
@@ -24,7 +25,9 @@ from tests.helpers.models import BETA1, BETA2, CLIP, EPS, WEIGHT_DECAY, Model, b
 FILE = Path(__file__).with_name("gpt.npz")
 CONFIG = GPTConfig(layers=2, channels=24, heads=3, context=10, vocabulary=61, batch=3)
 PEAK, BATCHES = 0.015, 2  # two batches again and again: the loss halves in 20 steps, and the norm falls below the clip
-RATES = [PEAK * n / 4 for n in (1, 2, 3)] + [PEAK * (0.1 + 0.45 * (1 + float(np.cos(np.pi * n / 16)))) for n in range(17)]
+RATES = [PEAK * n / 4 for n in (1, 2, 3)] + [
+    PEAK * (0.1 + 0.45 * (1 + float(np.cos(np.pi * n / 16)))) for n in range(17)
+]
 
 
 class Block(nn.Module):
@@ -37,7 +40,9 @@ class Block(nn.Module):
 
     def forward(self, x):
         b, t, c = x.shape
-        q, k, v = (each.view(b, t, self.heads, -1).transpose(1, 2) for each in self.attn["qkv"](self.ln_1(x)).split(c, 2))
+        q, k, v = (
+            each.view(b, t, self.heads, -1).transpose(1, 2) for each in self.attn["qkv"](self.ln_1(x)).split(c, 2)
+        )
         y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.attn["proj"](y.transpose(1, 2).reshape(b, t, c))
         return x + self.mlp["proj"](functional.gelu(self.mlp["fc"](self.ln_2(x)), approximate="tanh"))
@@ -72,7 +77,9 @@ def ours(name, tensor):
 def loss_of(model, tokens, targets):
     """(logits [R,V], mean loss over targets that count)."""
     logits = model(torch.tensor(tokens, dtype=torch.long)).flatten(0, 1)
-    return logits, functional.cross_entropy(logits, torch.tensor(targets, dtype=torch.long).flatten(), ignore_index=-100)
+    return logits, functional.cross_entropy(
+        logits, torch.tensor(targets, dtype=torch.long).flatten(), ignore_index=-100
+    )
 
 
 def run(dtype, weights):
@@ -119,7 +126,10 @@ def main():
         "float32_error": {name: float(np.abs(single[name] - value).max()) for name, value in golden.items()},
     }
     np.savez_compressed(FILE, rates=np.array(RATES), about=np.array(json.dumps(about)), **golden)
-    print(f"wrote {FILE.name}: {FILE.stat().st_size:,} bytes; losses {golden['curve_losses'].round(3)}, norms {golden['curve_norms'].round(2)}")
+    print(
+        f"wrote {FILE.name}: {FILE.stat().st_size:,} bytes; losses {golden['curve_losses'].round(3)}, "
+        f"norms {golden['curve_norms'].round(2)}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A small GPT against PyTorch: logits, loss, every gradient, and 20 training steps (gpt.npz, made by make_golden.py).
 
-The judge must agree with PyTorch's float64 to 1e-11 (it does to 1e-14). A float32 engine may stray as far as a few times PyTorch's own
-float32 does from its float64, tensor by tensor.
+The judge must agree with PyTorch's float64 to 1e-11 (it does to 1e-14). A float32 engine may stray as far as a few
+times PyTorch's own float32 does from its float64, tensor by tensor.
 """
 
 import hashlib
@@ -33,7 +33,9 @@ def one_step(machine):
     tokens, targets = batch(CONFIG, 0)
     _, loss, logits = model.evaluate(tokens, targets)
     model.step(tokens, targets, recipe(1, 0.0))
-    return {"logits": logits, "loss": loss[0]} | {f"gradient/{name}": value for name, value in model.gradients().items()}
+    return {"logits": logits, "loss": loss[0]} | {
+        f"gradient/{name}": value for name, value in model.gradients().items()
+    }
 
 
 def twenty_steps(machine):
@@ -95,7 +97,9 @@ def test_an_engine_errs_like_pytorch_on_twenty_steps(machine):
     compare(twenty_steps(machine), CURVE, single)
 
 
-@pytest.mark.parametrize(("module", "name", "value"), [(layernorm, "EPS", 1.0001e-5), (gelu, "CUBIC", 0.0447), (gelu, "ROOT", 0.79788)])
+@pytest.mark.parametrize(
+    ("module", "name", "value"), [(layernorm, "EPS", 1.0001e-5), (gelu, "CUBIC", 0.0447), (gelu, "ROOT", 0.79788)]
+)
 def test_a_constant_slightly_off_is_noticed(monkeypatch, module, name, value):
     monkeypatch.setattr(module, name, value)
     with pytest.raises(AssertionError, match="gradient/blocks"):

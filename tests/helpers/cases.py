@@ -1,7 +1,7 @@
 """Test cases derived from a kernel's record: sizes around the tiles, and data that is not always kind.
 
-Sizes of a letter come from the tile t: 1, t-1, t, t+1, 2t and a prime above. Each letter walks its sizes while the others
-keep odd, unequal ones; a few cases mix them; blocks list the sizes at which an engine changes its way of working.
+Sizes of a letter come from the tile t: 1, t-1, t, t+1, 2t and a prime above. Each letter walks its sizes while the
+others keep odd, unequal ones; a few cases mix them; blocks list sizes at which an engine changes its way of working.
 """
 
 import zlib
@@ -10,16 +10,18 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from posttrainllm.dims import PARTIAL_ELEMENTS, product, resolve
+from posttrainllm.dims import PARTIAL_ELEMENTS, product
 from posttrainllm.ops import KERNELS, Kernel, kernel
 
 BASE = {"B": 2, "T": 11, "R": 19, "C": 37, "H": 3, "D": 20, "I": 23, "O": 41, "V": 61, "N": 131}
 TILES = {"R": (5, 8, 32), "C": (8, 16), "I": (4, 16), "O": (16, 32), "V": (16, 32), "N": (16,), "T": (8, 32, 64)}
 WRITTEN_OUT = {"B": (1, 3), "H": (1, 2, 5), "D": (1, 16, 20, 32, 40, 64, 67, 96, 128)}
 BLOCKS = {  # one element around where work is cut: 256 of a reduced dimension, 512 columns, thousands of elements
-    "linear": [{"I": n} for n in (255, 256, 257, 521)] + [{"R": 37, "I": 521}, {"O": 511}, {"O": 513, "R": 67}, {"O": 1031, "I": 5}],
+    "linear": [{"I": n} for n in (255, 256, 257, 521)]
+    + [{"R": 37, "I": 521}, {"O": 511}, {"O": 513, "R": 67}, {"O": 1031, "I": 5}],
     "linear_backward_input": [{"O": n} for n in (255, 256, 257, 521)] + [{"R": 37, "O": 521}, {"I": 513, "R": 67}],
-    "linear_backward_weight": [{"R": n} for n in (255, 256, 257, 521)] + [{"I": 129, "O": 257}, {"I": 131, "O": 521, "R": 7}],
+    "linear_backward_weight": [{"R": n} for n in (255, 256, 257, 521)]
+    + [{"I": 129, "O": 257}, {"I": 131, "O": 521, "R": 7}],
     "unembed": [{"C": 257}, {"V": 513, "R": 67}, {"V": 1031, "C": 5}],
     "unembed_backward_input": [{"V": n} for n in (255, 256, 257, 521)] + [{"R": 37, "V": 521}, {"C": 513, "R": 67}],
     "unembed_backward_weight": [{"R": n} for n in (255, 256, 257, 521)] + [{"V": 129, "C": 257}],
@@ -36,7 +38,11 @@ BLOCKS = {  # one element around where work is cut: 256 of a reduced dimension, 
 ELEMENTWISE = [{"N": n} for n in (8191, 8192, 8193, 16385, 65537, 100003)]
 SUBJECTS = ("x", "qkv", "logits", "a", "grad", "wte", "dx", "dy", "dlogits")
 EQUAL, SHIFT = 0.7, 1000.0
-LARGE = {"attention": 100.0, "attention_backward": 100.0, "cross_entropy_backward": 1e3}  # elsewhere 10000: see LEAST_SIGNAL
+LARGE = {
+    "attention": 100.0,
+    "attention_backward": 100.0,
+    "cross_entropy_backward": 1e3,
+}  # elsewhere 10000: see LEAST_SIGNAL
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +56,9 @@ class Case:
 
     def __str__(self) -> str:
         sizes = "-".join(f"{letter}{size}" for letter, size in self.sizes.items())
-        return "-".join([self.kernel.name, sizes, *(f"{value:g}" for value in self.params), self.kind.replace(" ", "_")])
+        return "-".join(
+            [self.kernel.name, sizes, *(f"{value:g}" for value in self.params), self.kind.replace(" ", "_")]
+        )
 
 
 def edges(tile: int) -> list[int]:
@@ -108,7 +116,10 @@ def derived(*names: str) -> list[Case]:
             for size in edge_sizes(letter):
                 add(made_of, {letter: size})
         for _ in range(4):
-            add(made_of, {letter: int(rng.choice(edge_sizes(letter))) for letter in made_of.letters if edge_sizes(letter)})
+            add(
+                made_of,
+                {letter: int(rng.choice(edge_sizes(letter))) for letter in made_of.letters if edge_sizes(letter)},
+            )
         for changes in BLOCKS.get(name, ELEMENTWISE if made_of.letters == ("N",) else []):
             add(made_of, changes)
         for kind in KINDS.get(name, ("shifted", "large", "equal")):
@@ -139,7 +150,11 @@ def inputs_for(case: Case) -> dict[str, np.ndarray]:
             data = rng.standard_normal(shape)
             inputs[argument.name] = _kindly(case, data) if argument.name == subject else data
     FINISH.get(case.kernel.name, lambda case, inputs: None)(case, inputs)
-    return {a.name: inputs[a.name].astype(np.float32 if a.dtype == "f32" else np.int32) for a in case.kernel.args if a.name in inputs}
+    return {
+        a.name: inputs[a.name].astype(np.float32 if a.dtype == "f32" else np.int32)
+        for a in case.kernel.args
+        if a.name in inputs
+    }
 
 
 def _integers(case, name, shape, rng):
@@ -155,7 +170,7 @@ def _integers(case, name, shape, rng):
 
 
 def _kindly(case, data):
-    """Data of the case's kind. Attention is shifted in v alone: 1000 on q and k leaves no digit of their differences."""
+    """Data of the case's kind. Attention is shifted in v alone: 1000 on q and k leaves no digit of differences."""
     if case.kind == "equal":
         return np.full_like(data, EQUAL)
     if case.kind == "zero":

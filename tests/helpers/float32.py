@@ -1,4 +1,4 @@
-"""A stand-in engine: the reference kernels run on float32 bytes. It exercises the test harness itself, and carries mutants.
+"""A stand-in engine: the reference kernels run on float32 bytes. It exercises the harness itself, and carries mutants.
 
 It is not a product backend: where an engine under test must be compared, the judge is the float64 reference.
 """

@@ -14,7 +14,7 @@ LEAST_SIGNAL = 1000  # a check is refused where the derivative is below this man
 
 
 def execute(graph, given, replaced=None):
-    """Run a Graph on float64 arrays: given by Value, the others NaN (gradients of weights zero). Returns all by Value."""
+    """Run a Graph on float64 arrays: given by Value, others NaN (gradients of weights 0). Returns all by Value."""
     arrays = {value: np.array(array, np.float64) for value, array in given.items()}
     for value in graph.values():
         if value not in arrays:
@@ -45,7 +45,8 @@ def check_gradient(label, f, x, dx, trials=3, seed=0):
             raise NoSignal(f"{label}: the derivative {slope:.2g} is not {LEAST_SIGNAL} tolerances of {tolerance:.2g}")
         claimed = float((dx * direction).sum())
         assert abs(claimed - slope) <= tolerance, (
-            f"{label}: along a random direction the gradient says {claimed!r}, differences say {slope!r}, allowed {tolerance:.2g}"
+            f"{label}: along a random direction the gradient says {claimed!r}, differences say {slope!r}, "
+            f"allowed {tolerance:.2g}"
         )
 
 

@@ -1,9 +1,9 @@
 """One kernel on one engine, between guard bands, compared with its float64 judge.
 
 Tolerance: k·eps·sqrt(n reduced)·max|reference|, k and the reduced letters from the kernel's record. Where the inputs
-themselves leave more in doubt (1000 added before a difference is taken; a sum that happens to cancel), it is k times how
-far the reference moves when every input moves by one eps of its own size. A case whose tolerance comes near its signal is
-refused.
+themselves leave more in doubt (1000 added before a difference is taken; a sum that happens to cancel), it is k times
+how far the reference moves when every input moves by one eps of its own size. A case whose tolerance comes near its
+signal is refused.
 """
 
 import numpy as np
@@ -18,7 +18,9 @@ from .float32 import DTYPES
 
 EPS = 2.0**-23
 GUARD_BYTES = 512
-SENTINEL = 0x7FC5E117  # a quiet NaN: read past an operand and the result shows it; the payload tells it from the prefill
+SENTINEL = (
+    0x7FC5E117  # a quiet NaN: read past an operand and the result shows it; the payload tells it from the prefill
+)
 NOTHING = 1e-30  # beside weights and activations: gelu far out may leave e^-87 where the judge has 0
 LEAST_SIGNAL = 100  # a case is refused unless max|reference| is this many tolerances
 
@@ -83,7 +85,9 @@ def _collected(machine, made_of, values, images, starts):
                 written[argument.name] = after[part].view(DTYPES[argument.dtype]).reshape(value.shape)
         changed = np.flatnonzero(untouched & (before != after))
         if changed.size:
-            raise AssertionError(f"{made_of.name} wrote outside its outputs: {_where(values, region, int(changed[0]) * 4)}")
+            raise AssertionError(
+                f"{made_of.name} wrote outside its outputs: {_where(values, region, int(changed[0]) * 4)}"
+            )
     return written
 
 
@@ -93,7 +97,11 @@ def _where(values, region, offset):
         if value.region == region and first - GUARD_BYTES <= offset < last + GUARD_BYTES:
             if offset < first:
                 return f"{first - offset} bytes before {value.name}"
-            return f"{offset - last} bytes after the end of {value.name}" if offset >= last else f"into its input {value.name}"
+            return (
+                f"{offset - last} bytes after the end of {value.name}"
+                if offset >= last
+                else f"into its input {value.name}"
+            )
     return f"at byte {offset} of {region}"
 
 
@@ -121,7 +129,9 @@ def _sway(made_of, sizes, params, inputs, expected):
     for trial in range(3):
         rng = np.random.default_rng(trial)
         near = {
-            a.name: inputs[a.name] * (1 + EPS * rng.choice([-1.0, 1.0], inputs[a.name].shape)) if a.dtype == "f32" else inputs[a.name]
+            a.name: inputs[a.name] * (1 + EPS * rng.choice([-1.0, 1.0], inputs[a.name].shape))
+            if a.dtype == "f32"
+            else inputs[a.name]
             for a in made_of.args
             if a.name in inputs
         }
@@ -153,13 +163,15 @@ def check_parity(machine, case, offset_bytes=0):
 
 
 def compare(label, got, expected, tolerance):
-    """Raise AssertionError, naming the worst element, unless |got - expected| <= tolerance everywhere (NaN never is)."""
+    """Raise AssertionError, naming the worst element, unless |got - expected| <= tolerance everywhere (NaN is not)."""
     got = np.asarray(got, np.float64)
     assert got.shape == expected.shape, f"{label}: shape {got.shape}, expected {expected.shape}"
     signal = float(np.abs(expected).max())
     assert np.isfinite(signal), f"{label}: the judge itself is not finite here; the case is wrong"
     if signal and tolerance * LEAST_SIGNAL > signal:
-        raise NoSignal(f"{label}: tolerance {tolerance:.2g} is too near the signal {signal:.2g}; such a case shows nothing")
+        raise NoSignal(
+            f"{label}: tolerance {tolerance:.2g} is too near the signal {signal:.2g}; such a case shows nothing"
+        )
     error = np.abs(got - expected)
     bad = ~(error <= tolerance)
     if bad.any():
@@ -167,5 +179,5 @@ def compare(label, got, expected, tolerance):
         index = ",".join(map(str, worst))
         raise AssertionError(
             f"{label}[{index}]: {got[worst]!r}, the reference has {expected[worst]!r}; off by {error[worst]:.3g}, "
-            f"allowed {tolerance:.3g}; {int(bad.sum())} of {bad.size} elements differ, {int(np.isnan(got).sum())} are NaN"
+            f"allowed {tolerance:.3g}; {bad.sum()} of {bad.size} elements differ, {np.isnan(got).sum()} are NaN"
         )

@@ -17,8 +17,9 @@ TEST_MEMORY_BYTES = 256 << 20
 
 def _cpu(threads: int):
     if IN_BROWSER:
-        from posttrainllm.backends.wasm import open_wasm
         from pyodide.ffi import run_sync
+
+        from posttrainllm.backends.wasm import open_wasm
 
         return run_sync(open_wasm(TEST_MEMORY_BYTES, threads))
     from posttrainllm.backends.native import CpuMachine

@@ -44,7 +44,9 @@ class Model:
         self.machine, self.config, self.program = machine, config, Program(config)
         need = self.program.region_bytes()
         machine.allocate(need)
-        start = Value("weights", (), "f32", "params", 0)  # tests share the engine: the gaps between weights are not empty
+        start = Value(
+            "weights", (), "f32", "params", 0
+        )  # tests share the engine: the gaps between weights are not empty
         machine.upload(address(start), bytes(need["params"]))
         machine.upload(address(SEED), struct.pack("<Q", seed))
         machine.upload(address(DLOSS), struct.pack("<f", 1.0))
@@ -55,7 +57,11 @@ class Model:
         """A placed Value as float64."""
         if self._exact:
             return self.machine.download_f64(address(value), value.nbytes).reshape(value.shape)
-        return np.frombuffer(self.machine.download(address(value), value.nbytes), "<f4").reshape(value.shape).astype(np.float64)
+        return (
+            np.frombuffer(self.machine.download(address(value), value.nbytes), "<f4")
+            .reshape(value.shape)
+            .astype(np.float64)
+        )
 
     def write(self, value, array):
         """Set a Value; on the judge without rounding to float32."""
@@ -76,7 +82,9 @@ class Model:
     def step(self, tokens, targets, settings):
         """One training step; returns (loss, gradient norm)."""
         step = self.program.step
-        self.write(RECIPE, np.array(settings)) if self._exact else self.machine.upload(address(RECIPE), pack_recipe(settings))
+        self.write(RECIPE, np.array(settings)) if self._exact else self.machine.upload(
+            address(RECIPE), pack_recipe(settings)
+        )
         self._feed(step, tokens, targets)
         self.machine.replay(self.machine.load(step.tape))
         return float(self.read(LOSS)[0]), float(self.read(NORM)[0])

@@ -47,7 +47,9 @@ def test_a_size_out_of_range_is_named_with_its_value(name, value):
     with pytest.raises(ConfigError) as caught:
         GPTConfig(**GOOD | {name: value})
     assert caught.value.code == "E-CONFIG"
-    assert f"{name} is a whole number from 1 to {LIMITS[name]:,}" in str(caught.value) and f"{value!r} came" in str(caught.value)
+    assert f"{name} is a whole number from 1 to {LIMITS[name]:,}" in str(caught.value) and f"{value!r} came" in str(
+        caught.value
+    )
 
 
 @pytest.mark.parametrize(("channels", "heads", "advice"), [(50, 3, "use 48 channels"), (4, 6, "use 6 channels")])

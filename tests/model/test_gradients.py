@@ -1,4 +1,4 @@
-"""The whole model's gradient in the judge, against differences of its loss; and the training step's own tape against that."""
+"""The whole model's gradient in the judge, against differences of its loss; the step's own tape is judged."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ NAMES = [p.name for p in Layout.of(CONFIG).parameters]
 
 @pytest.fixture(scope="module")
 def trained():
-    """Weights away from their start (biases not 0), the gradients of the step's tape there, and the loss as a function."""
+    """Weights away from their start (biases not 0), the step's gradients there, and the loss as a function."""
     model = Model(ReferenceMachine(), CONFIG)
     rng = np.random.default_rng(0)
     for value in model.program.layout.values().values():
@@ -45,7 +45,7 @@ def test_every_gradient_of_the_model(trained, name):
 
 
 def test_the_bias_of_keys_has_no_gradient(trained):
-    """A common shift of all keys shifts every score of a query alike: softmax takes it out. Differences find no signal."""
+    """A common shift of all keys shifts every score of a query alike: softmax takes it out. No signal."""
     weights, gradients, loss = trained
     name, keys = "blocks.0.attn.qkv.bias", slice(12, 24)
     assert np.abs(gradients[name][keys]).max() < 1e-14 < 1e-4 < np.abs(gradients[name]).max()

@@ -43,11 +43,23 @@ def test_activations_have_the_documented_addresses_and_shapes():
     graph, tokens = Graph(), Value("tokens", (2, 7), "i32", "inputs", 0)
     named = trace(graph, CONFIG, Layout.of(CONFIG).values(), tokens, 2, 7)
     parts = {
-        "ln_1": 20, "attn.qkv": 60, "attn.y": 20, "attn.out": 20, "resid_mid": 20,
-        "ln_2": 20, "mlp.pre": 80, "mlp.post": 80, "mlp.out": 20, "resid_post": 20,
+        "ln_1": 20,
+        "attn.qkv": 60,
+        "attn.y": 20,
+        "attn.out": 20,
+        "resid_mid": 20,
+        "ln_2": 20,
+        "mlp.pre": 80,
+        "mlp.post": 80,
+        "mlp.out": 20,
+        "resid_post": 20,
     }
     expected = {f"blocks.{i}.{part}": (14, width) for i in range(3) for part, width in parts.items()}
-    assert {name: value.shape for name, value in named.items()} == expected | {"embed": (14, 20), "ln_f": (14, 20), "logits": (14, 31)}
+    assert {name: value.shape for name, value in named.items()} == expected | {
+        "embed": (14, 20),
+        "ln_f": (14, 20),
+        "logits": (14, 31),
+    }
     assert all(value.name == name for name, value in named.items())
 
 
@@ -64,7 +76,9 @@ def test_weights_start_as_gpt2s(any_machine):
             assert abs(value.std() / std - 1) < 5 / (2 * value.size) ** 0.5
             assert abs(value.mean()) < 5 * std / value.size**0.5
         else:
-            assert np.array_equal(value, np.full(value.shape, float("ln" in parameter.name and parameter.name.endswith("weight"))))
+            assert np.array_equal(
+                value, np.full(value.shape, float("ln" in parameter.name and parameter.name.endswith("weight")))
+            )
     matrices = [weights[p.name].reshape(-1)[:1000] for p in parameters(config) if p.decayed]
     for i, one in enumerate(matrices):
         for other in matrices[:i]:
@@ -77,7 +91,7 @@ def test_seeds_give_other_weights_and_the_same_seed_the_same(any_machine):
 
 
 def test_a_step_changes_every_weight_and_no_padding(machine):
-    """All of a weight answers but what the batch cannot reach: embeddings of absent tokens have no gradient, only decay."""
+    """What the batch cannot reach (embeddings of absent tokens) has no gradient, but decay moves it, too."""
     model = Model(machine, CONFIG)
     before = np.frombuffer(model.weights_bytes(), "<f4")
     named = model.weights()
@@ -106,7 +120,9 @@ def test_regions_hold_all_passes():
     assert writing["arena"] < need["arena"]
 
 
-@pytest.mark.parametrize(("context", "lengths"), [(1, [1]), (15, [15]), (16, [16]), (17, [16, 17]), (128, [16, 32, 64, 128])])
+@pytest.mark.parametrize(
+    ("context", "lengths"), [(1, [1]), (15, [15]), (16, [16]), (17, [16, 17]), (128, [16, 32, 64, 128])]
+)
 def test_writing_lengths(context, lengths):
     assert writing_lengths(context) == lengths
 

@@ -1,7 +1,7 @@
 """The whole model on an engine against the judge: logits, losses, every gradient, 50 steps; and rows that stand alone.
 
-What a float32 engine may differ by is measured, not guessed: the judge runs again on weights moved by one float32 eps of
-their size, two ways, and the engine may stray a few times as far as that moves each tensor.
+What a float32 engine may differ by is measured, not guessed: the judge runs again on weights moved by one float32 eps
+of their size, two ways, and the engine may stray a few times as far as that moves each tensor.
 """
 
 import functools
@@ -50,7 +50,9 @@ def one_step(model, trial=0):
 def curve(model, trial=0):
     """Losses and norms of 50 steps on five batches."""
     nudge(model, trial)
-    rows = [model.step(*batch(model.config, n % 5), recipe(n + 1, 0.005 * min(1.0, (n + 1) / 10))) for n in range(STEPS)]
+    rows = [
+        model.step(*batch(model.config, n % 5), recipe(n + 1, 0.005 * min(1.0, (n + 1) / 10))) for n in range(STEPS)
+    ]
     losses, norms = np.array(rows).T
     return {"losses": losses, "norms": norms}
 
@@ -122,7 +124,9 @@ def test_a_later_token_changes_no_earlier_logit(machine):
     tokens, targets = batch(config, 0)
     changed = tokens.copy()
     changed[:, 6:] = (changed[:, 6:] + 1) % config.vocabulary
-    one, two = (model.evaluate(each, targets)[2].reshape(config.batch, config.context, -1) for each in (tokens, changed))
+    one, two = (
+        model.evaluate(each, targets)[2].reshape(config.batch, config.context, -1) for each in (tokens, changed)
+    )
     assert np.array_equal(one[:, :6], two[:, :6]) and (one[:, 6:] != two[:, 6:]).any(-1).all()
 
 
@@ -138,5 +142,7 @@ def test_the_same_steps_give_the_same_bits(machine):
     results = []
     for _ in range(2):
         model = Model(machine, CONFIGS["tiny"])
-        results.append([model.step(*batch(model.config, n), recipe(n + 1, 0.01)) for n in range(3)] + [model.weights_bytes()])
+        results.append(
+            [model.step(*batch(model.config, n), recipe(n + 1, 0.01)) for n in range(3)] + [model.weights_bytes()]
+        )
     assert results[0] == results[1]

@@ -1,4 +1,4 @@
-"""50 steps of `small` give one sha256 of the weights: on every build the host runs, any number of threads, natively and in a tab.
+"""50 steps of `small` give one sha256 of the weights: on every build and number of threads, natively and in a tab.
 
 The hash is committed in same_bits.json. It changes only where a kernel's arithmetic is changed on purpose; then
 
@@ -27,7 +27,9 @@ BUILDS = {"sse2": 2, "avx2": 1, "avx512": 1} if ON_X86 else {"neon": 1}  # and o
 def weights_sha256(machine):
     """Train `small` from seed 42 for 50 steps; returns (sha256 of the weights, first and last loss)."""
     model = Model(machine, GPTConfig.preset("small"))
-    losses = [model.step(*batch(model.config, n), recipe(n + 1, 0.002 * min(1.0, (n + 1) / 10)))[0] for n in range(STEPS)]
+    losses = [
+        model.step(*batch(model.config, n), recipe(n + 1, 0.002 * min(1.0, (n + 1) / 10)))[0] for n in range(STEPS)
+    ]
     return hashlib.sha256(model.weights_bytes()).hexdigest(), losses[0], losses[-1]
 
 

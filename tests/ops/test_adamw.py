@@ -17,7 +17,11 @@ def recipe(lr=0.25, eps=1e-8, weight_decay=0.0, clip=0.0, step=1):
 
 def state(seed=0):
     rng = np.random.default_rng(seed)
-    return {"param": rng.standard_normal(N).astype(np.float32), "m": np.zeros(N, np.float32), "v": np.zeros(N, np.float32)}
+    return {
+        "param": rng.standard_normal(N).astype(np.float32),
+        "m": np.zeros(N, np.float32),
+        "v": np.zeros(N, np.float32),
+    }
 
 
 def some_gradient(seed=1):
@@ -75,7 +79,9 @@ def test_a_rate_of_zero_moves_no_bit(any_machine):
     assert np.array_equal(after["param"], before["param"]) and after["m"].all()
 
 
-@pytest.mark.parametrize(("norm", "clip", "scale"), [(8.0, 2.0, 0.25), (2.0, 2.0, 1.0), (1.0, 2.0, 1.0), (8.0, 0.0, 1.0)])
+@pytest.mark.parametrize(
+    ("norm", "clip", "scale"), [(8.0, 2.0, 0.25), (2.0, 2.0, 1.0), (1.0, 2.0, 1.0), (8.0, 0.0, 1.0)]
+)
 def test_clipping_scales_the_whole_gradient(any_machine, norm, clip, scale):
     """A scale that is a power of two must act exactly as the scaled gradient does."""
     before, grad = state(), some_gradient()

@@ -73,7 +73,9 @@ def test_a_later_token_changes_no_earlier_bit(any_machine, changed):
     assert np.array_equal(heads(one["y"])[:, :, :changed], heads(two["y"])[:, :, :changed])
     assert np.array_equal(one["lse"][:, :, :changed], two["lse"][:, :, :changed])
     assert not np.isclose(heads(one["y"])[:, :, changed], heads(two["y"])[:, :, changed]).any()
-    dq_one, dq_two = (backward(any_machine, SIZES, each, dy)["dqkv"].reshape(B, T, 3, C)[:, :changed, 0] for each in (qkv, other))
+    dq_one, dq_two = (
+        backward(any_machine, SIZES, each, dy)["dqkv"].reshape(B, T, 3, C)[:, :changed, 0] for each in (qkv, other)
+    )
     assert np.array_equal(dq_one, dq_two)
 
 
@@ -106,7 +108,10 @@ def test_heads_do_not_see_each_other(any_machine):
     moved_dy = np.ascontiguousarray(dy.reshape(B * T, H, D)[:, order]).reshape(B * T, C)
     y, moved_y = (call(any_machine, "attention", SIZES, qkv=each)["y"] for each in (qkv, moved))
     assert np.array_equal(y.reshape(B * T, H, D)[:, order], moved_y.reshape(B * T, H, D))
-    dqkv, moved_dqkv = backward(any_machine, SIZES, qkv, dy)["dqkv"], backward(any_machine, SIZES, moved, moved_dy)["dqkv"]
+    dqkv, moved_dqkv = (
+        backward(any_machine, SIZES, qkv, dy)["dqkv"],
+        backward(any_machine, SIZES, moved, moved_dy)["dqkv"],
+    )
     assert np.array_equal(dqkv.reshape(B * T, 3, H, D)[:, :, order], moved_dqkv.reshape(B * T, 3, H, D))
 
 
@@ -114,7 +119,10 @@ def test_gradients_sum_as_softmax_says(any_machine):
     """Weights sum to 1, so dv sums to dy over time; a common shift of all keys changes nothing, so Σ_t dk = 0."""
     dy = np.random.default_rng(9).standard_normal((B * T, C)).astype(np.float32)
     dqkv = backward(any_machine, SIZES, packed(10), dy)["dqkv"].reshape(B, T, 3, C).astype(np.float64)
-    assert np.abs(dqkv[:, :, 2].sum(1) - dy.reshape(B, T, C).astype(np.float64).sum(1)).max() < 64 * EPS * np.abs(dy).sum(0).max()
+    assert (
+        np.abs(dqkv[:, :, 2].sum(1) - dy.reshape(B, T, C).astype(np.float64).sum(1)).max()
+        < 64 * EPS * np.abs(dy).sum(0).max()
+    )
     # Σ_j ds_ij = 0 for each i: with all keys equal to k, dq_i = k·Σ_j ds_ij
     qkv = packed(11)
     qkv[:, C : 2 * C] = 1

@@ -39,7 +39,9 @@ def test_certainty_costs_nothing_and_certain_error_its_distance(any_machine):
     targets = logits_and_targets()[1]
     logits = np.zeros((R, V), np.float32)
     logits[np.arange(R), targets] = 200
-    assert np.array_equal(call(any_machine, "cross_entropy", SIZES, logits=logits, targets=targets)["losses"], np.zeros(R))
+    assert np.array_equal(
+        call(any_machine, "cross_entropy", SIZES, logits=logits, targets=targets)["losses"], np.zeros(R)
+    )
     wrong = call(any_machine, "cross_entropy", SIZES, logits=logits, targets=(targets + 1) % V)
     assert np.array_equal(wrong["losses"], np.full(R, 200))
 
@@ -56,7 +58,9 @@ def test_an_ignored_row_counts_for_nothing(any_machine):
     assert made["loss"][0] == pytest.approx(plain["losses"][kept].astype(np.float64).mean(), rel=8 * EPS)
     changed = logits.copy()
     changed[~kept] += 7
-    assert np.array_equal(call(any_machine, "cross_entropy", SIZES, logits=changed, targets=ignoring)["loss"], made["loss"])
+    assert np.array_equal(
+        call(any_machine, "cross_entropy", SIZES, logits=changed, targets=ignoring)["loss"], made["loss"]
+    )
     dlogits = backward(any_machine, logits, ignoring)
     assert not dlogits[~kept].any() and dlogits[kept].all()
 
@@ -101,7 +105,7 @@ def test_a_row_does_not_depend_on_the_others(machine):
 
 
 def test_exp_is_right_to_two_eps_everywhere(machine):
-    """With lse = 0 and the target in another column, dlogits is exp(logit) itself: relative error, not only beside the largest."""
+    """With lse = 0 and the target in another column, dlogits is exp(logit) itself: its relative error is seen."""
     x = np.concatenate([np.linspace(-80, 0, 4001), np.linspace(-1.5, 0, 4001)]).astype(np.float32)
     logits = np.stack([x, np.zeros_like(x)], 1)
     given = {"targets": np.ones(x.size), "lse": np.zeros(x.size), "loss": np.array([0.0, 1.0]), "dloss": np.ones(1)}

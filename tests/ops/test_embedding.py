@@ -25,7 +25,10 @@ def test_with_zero_positions_rows_are_the_tables(any_machine):
 def test_unused_rows_keep_what_they_had(any_machine):
     rng = np.random.default_rng(1)
     tokens = rng.integers(0, 5, (3, 5))
-    prior = {"dwte": rng.standard_normal((11, 7)).astype(np.float32), "dwpe": rng.standard_normal((9, 7)).astype(np.float32)}
+    prior = {
+        "dwte": rng.standard_normal((11, 7)).astype(np.float32),
+        "dwpe": rng.standard_normal((9, 7)).astype(np.float32),
+    }
     got = call(any_machine, "embedding_backward", SIZES, tokens=tokens, dx=rng.standard_normal((15, 7)), **prior)
     assert np.array_equal(got["dwte"][5:], prior["dwte"][5:])
     assert np.array_equal(got["dwpe"][5:], prior["dwpe"][5:])

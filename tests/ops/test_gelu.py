@@ -64,8 +64,8 @@ def test_it_rises_from_its_one_minimum(any_machine):
 
 
 def test_small_values_are_right_too(machine):
-    """Relative error, where 1 + tanh u would cancel: gelu(-5) is -1e-7·5, and must still have its digits. The exponent 2u
-    reaches 17 and is rounded to half an eps of itself, so that much is lost."""
+    """Relative error, where 1 + tanh u would cancel: gelu(-5) is -2e-7, and must still have its digits. The exponent
+    2u reaches 17 and is rounded to half an eps of itself, so that much is lost."""
     x = np.linspace(-5, 5, 4001).astype(np.float32)
     x = x[x != 0]
     big = x.astype(np.float64)

@@ -41,7 +41,9 @@ def test_powers_of_two_scale_it_exactly(machine):
     grad = np.random.default_rng(1).standard_normal(N).astype(np.float32)
     norm = call(machine, "grad_norm", {"N": N}, grad=grad)["norm"][0]
     for power in (2.0**-20, 2.0**40):
-        assert call(machine, "grad_norm", {"N": N}, grad=grad * np.float32(power))["norm"][0] == norm * np.float32(power)
+        assert call(machine, "grad_norm", {"N": N}, grad=grad * np.float32(power))["norm"][0] == norm * np.float32(
+            power
+        )
 
 
 def test_a_gradient_that_is_not_finite_shows(any_machine):

@@ -7,7 +7,11 @@ from posttrainllm.ops import OPS
 from tests.helpers.cases import base_case, inputs_for
 from tests.helpers.gradients import NoSignal, check_gradient, check_op_gradient
 
-SIZES = [{}, {"T": 1, "R": 5, "C": 7, "N": 6, "I": 3, "O": 8, "V": 13}, {"B": 3, "T": 7, "H": 2, "D": 5, "R": 8, "C": 8, "I": 11, "O": 4, "V": 9}]
+SIZES = [
+    {},
+    {"T": 1, "R": 5, "C": 7, "N": 6, "I": 3, "O": 8, "V": 13},
+    {"B": 3, "T": 7, "H": 2, "D": 5, "R": 8, "C": 8, "I": 11, "O": 4, "V": 9},
+]
 
 
 @pytest.mark.parametrize("changes", SIZES, ids=["base", "small", "odd"])

@@ -54,7 +54,16 @@ def test_dx_is_orthogonal_to_ones_and_to_xhat(any_machine):
     dy = np.random.default_rng(3).standard_normal((R, C))
     zeros = {"dx": np.zeros((R, C)), "dweight": np.zeros(C), "dbias": np.zeros(C)}
     got = call(
-        any_machine, "layernorm_backward", SIZES, (0,), dy=dy, x=x, weight=np.ones(C), mean=made["mean"], rstd=made["rstd"], **zeros
+        any_machine,
+        "layernorm_backward",
+        SIZES,
+        (0,),
+        dy=dy,
+        x=x,
+        weight=np.ones(C),
+        mean=made["mean"],
+        rstd=made["rstd"],
+        **zeros,
     )
     dx = got["dx"].astype(np.float64)
     size = np.abs(dx).sum(1)
@@ -65,7 +74,7 @@ def test_dx_is_orthogonal_to_ones_and_to_xhat(any_machine):
 
 @pytest.mark.parametrize("changes", [{}, {"R": 67, "C": 16}, {"C": 1}])
 def test_accumulating_adds_to_what_was_there(machine, changes):
-    """dx of accumulate=1 is one rounded addition away from dx of accumulate=0; without it the old dx is not looked at."""
+    """dx of accumulate=1 is one rounded addition away from dx of accumulate=0; without it the old dx is not read."""
     case = base_case("layernorm_backward", params=(0,), **changes)
     inputs = inputs_for(case)
     alone = call(machine, "layernorm_backward", case.sizes, (0,), **inputs | {"dx": np.full_like(inputs["dx"], np.nan)})

@@ -26,7 +26,9 @@ def _parity_mutants():
                     continue  # nothing to shift, or all elements alike
                 if how == "in half precision" and made_of.name == "fill":
                     continue  # 1.0 needs one bit
-                yield pytest.param(made_of, argument.name, how, id=f"{made_of.name}-{argument.name}-{how.replace(' ', '_')}")
+                yield pytest.param(
+                    made_of, argument.name, how, id=f"{made_of.name}-{argument.name}-{how.replace(' ', '_')}"
+                )
 
 
 def _gradient_mutants():
@@ -86,7 +88,10 @@ SPOILERS = {
     "one before the start": (lambda a: _write(a["mean"], -1), "4 bytes before mean|after the end of y"),
     "its input": (lambda a: a["x"].__setitem__((3, 3), 5.0), "into its input x"),
     "one element not written": (lambda a: a["y"].__setitem__((2, 36), np.nan), "1 are NaN"),
-    "a guard read": (lambda a: a["y"].__setitem__((0, 0), a["y"][0, 0] + 0 * _beside(a["x"], a["x"].size)[0]), "1 are NaN"),
+    "a guard read": (
+        lambda a: a["y"].__setitem__((0, 0), a["y"][0, 0] + 0 * _beside(a["x"], a["x"].size)[0]),
+        "1 are NaN",
+    ),
 }
 
 

@@ -21,7 +21,13 @@ def test_parity(machine, case):
 
 def test_splitmix64_gives_its_published_sequence():
     """The first five outputs of Vigna's splitmix64.c from state 1234567."""
-    expected = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821]
+    expected = [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+        4593380528125082431,
+        16408922859458223821,
+    ]
     assert [mix(1234567 + GOLDEN * (i + 1)) for i in range(5)] == expected
 
 
@@ -50,7 +56,14 @@ def test_moments(any_machine):
 
 def test_neighbours_streams_and_seeds_do_not_resemble_each_other(any_machine):
     base = draw(any_machine).astype(np.float64)
-    others = [base[1:], base[2:], draw(any_machine, stream=1), draw(any_machine, (43, 0)), draw(any_machine, (42, 1)), draw(any_machine, (0, 42))]
+    others = [
+        base[1:],
+        base[2:],
+        draw(any_machine, stream=1),
+        draw(any_machine, (43, 0)),
+        draw(any_machine, (42, 1)),
+        draw(any_machine, (0, 42)),
+    ]
     for other in others:
         n = min(N, other.size)
         assert abs((base[:n] * other[:n]).mean()) < 5 / n**0.5

@@ -1,4 +1,4 @@
-"""Every kernel at operands that are not 256-byte aligned, and at random sizes, beside the cases derived from the tiles."""
+"""Every kernel at operands not aligned to 256 bytes, and at random sizes, beside the cases derived from the tiles."""
 
 import pytest
 
@@ -17,7 +17,9 @@ def test_any_multiple_of_four_is_aligned_enough(machine, name, offset_bytes):
     case = base_case(name)
     check_parity(machine, case, offset_bytes)
     inputs = inputs_for(case)
-    aligned, shifted = (run_kernel(machine, case.kernel, case.sizes, case.params, offset_bytes=at, **inputs) for at in (0, offset_bytes))
+    aligned, shifted = (
+        run_kernel(machine, case.kernel, case.sizes, case.params, offset_bytes=at, **inputs) for at in (0, offset_bytes)
+    )
     assert all(shifted[key].tobytes() == value.tobytes() for key, value in aligned.items())
 
 

@@ -1,4 +1,4 @@
-"""One kernel, one form: Python's records, C++'s parameter lists and the engine's registry say the same, in the same order."""
+"""One kernel, one form: Python's records, C++'s and WGSL's parameters and the engine's registry say the same."""
 
 import importlib
 import re
@@ -24,7 +24,7 @@ STEMS = sorted({stem(made_of) for made_of in KERNELS})
 
 
 def cpp_signatures(text: str) -> dict[str, list[tuple[str, str]]]:
-    """(type, name) of each parameter after Run&, for every function that PTL_KERNEL registers (the form in engine.h)."""
+    """(type, name) of each parameter after Run&, for every function that PTL_KERNEL registers (see engine.h)."""
     text = re.sub(r"//[^\n]*", "", text)
     found = {}
     for name in re.findall(r"PTL_KERNEL\((\w+)\)", text):
@@ -76,7 +76,7 @@ def wgsl_bindings(text: str) -> dict[str, list[tuple[int, str, str, str]]]:
 @needs_the_clone
 @pytest.mark.skipif(not SHADERS.exists(), reason="there are no shaders yet")
 def test_wgsl_binds_the_kernels_arguments_in_order():
-    """A file with entry points is an op's; others hold what several share. A binding is `read` exactly where a role is `in`."""
+    """A file with entry points is an op's; others hold what several share. `read` is exactly where a role is `in`."""
     for path in sorted(SHADERS.glob("*.wgsl")):
         found = wgsl_bindings(path.read_text("utf-8"))
         assert path.stem in STEMS or not found, f"{path.name} has entry points but no op of that stem"
@@ -85,7 +85,12 @@ def test_wgsl_binds_the_kernels_arguments_in_order():
             assert stem(made_of) == path.stem
             arguments, rest = bindings[: len(made_of.args)], bindings[len(made_of.args) :]
             assert arguments == [
-                (index, "read" if a.role == "in" else "read_write", a.name, "i32" if a.dtype == "i32" else arguments[index][3])
+                (
+                    index,
+                    "read" if a.role == "in" else "read_write",
+                    a.name,
+                    "i32" if a.dtype == "i32" else arguments[index][3],
+                )
                 for index, a in enumerate(made_of.args)
             ], f"{path.name}: {name}"
             assert [each for _, _, each, _ in rest] in ([], ["scratch"]), f"{path.name}: {name} binds {rest} besides"
@@ -121,17 +126,25 @@ def test_the_parser_notices_a_difference():
     """Order, const and type each count."""
     right = "void add(Run& run, int64_t N, const float* a, const float* b, float* y) {\n}\nPTL_KERNEL(add)"
     assert cpp_signatures(right)["add"] == expected_signature(kernel("add"))
-    for old, new in (("* a, const float* b", "* b, const float* a"), ("const float* b", "float* b"), ("float* y", "int32_t* y")):
+    for old, new in (
+        ("* a, const float* b", "* b, const float* a"),
+        ("const float* b", "float* b"),
+        ("float* y", "int32_t* y"),
+    ):
         assert cpp_signatures(right.replace(old, new))["add"] != expected_signature(kernel("add"))
 
 
 def test_the_wgsl_parser_notices_a_difference():
     right = (
-        "@group(0) @binding(0) var<storage, read> a: array<f32>; // [N]\n@group(0) @binding(1) var<storage, read> b: array<f32>;"
-        "\n@group(0) @binding(2) var<storage, read_write> y: array<f32>;\n@compute @workgroup_size(64)\nfn add(x: u32) {}\n"
+        "@group(0) @binding(0) var<storage, read> a: array<f32>; // [N]\n"
+        "@group(0) @binding(1) var<storage, read> b: array<f32>;\n"
+        "@group(0) @binding(2) var<storage, read_write> y: array<f32>;\n"
+        "@compute @workgroup_size(64)\nfn add(x: u32) {}\n"
         "@compute @workgroup_size(64)\nfn add_tail(x: u32) {}\n"
     )
-    assert wgsl_bindings(right) == {"add": [(0, "read", "a", "f32"), (1, "read", "b", "f32"), (2, "read_write", "y", "f32")]}
+    assert wgsl_bindings(right) == {
+        "add": [(0, "read", "a", "f32"), (1, "read", "b", "f32"), (2, "read_write", "y", "f32")]
+    }
 
 
 def test_ids_are_dense_and_ops_know_their_kernels():
@@ -159,10 +172,14 @@ def test_a_record_is_well_formed(made_of):
 def test_costs_of_records():
     """Multiply-adds and bytes by hand: what benches and estimates divide by."""
     linear = {"R": 3, "I": 5, "O": 7}
-    assert [kernel(name).flops(linear) for name in ("linear", "linear_backward_input", "linear_backward_weight")] == [210] * 3
+    assert [kernel(name).flops(linear) for name in ("linear", "linear_backward_input", "linear_backward_weight")] == [
+        210
+    ] * 3
     assert kernel("linear").bytes_moved(linear) == 4 * (15 + 35 + 7 + 21)
     assert kernel("linear_backward_weight").bytes_moved(linear) == 4 * (15 + 21 + 2 * (35 + 7))
-    assert kernel("add").bytes_moved({"N": 10}) == 120 and kernel("adamw").bytes_moved({"N": 10}) == 4 * (10 + 1 + 8 + 2 * 30)
+    assert kernel("add").bytes_moved({"N": 10}) == 120 and kernel("adamw").bytes_moved({"N": 10}) == 4 * (
+        10 + 1 + 8 + 2 * 30
+    )
     # Causal attention: two products over T(T+1)/2 pairs forward; five backward, where the scores are made again.
     sizes = {"B": 2, "T": 9, "H": 3, "D": 4}
     assert kernel("attention").flops(sizes) == 2 * 2 * 2 * 45 * 3 * 4

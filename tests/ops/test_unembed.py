@@ -18,7 +18,9 @@ def test_small_integers_are_exact(any_machine):
     x, wte, dlogits = rng.integers(-8, 9, (37, 270)), rng.integers(-8, 9, (61, 270)), rng.integers(-8, 9, (37, 61))
     prior = rng.integers(-8, 9, (61, 270))
     assert np.array_equal(call(any_machine, "unembed", sizes, x=x, wte=wte)["logits"], x @ wte.T)
-    assert np.array_equal(call(any_machine, "unembed_backward_input", sizes, dlogits=dlogits, wte=wte)["dx"], dlogits @ wte)
+    assert np.array_equal(
+        call(any_machine, "unembed_backward_input", sizes, dlogits=dlogits, wte=wte)["dx"], dlogits @ wte
+    )
     got = call(any_machine, "unembed_backward_weight", sizes, x=x, dlogits=dlogits, dwte=prior)["dwte"]
     assert np.array_equal(got, prior + dlogits.T @ x)
 
@@ -35,5 +37,7 @@ def test_a_row_does_not_depend_on_the_others(machine, changes):
     inputs = inputs_for(case)
     whole = call(machine, "unembed", case.sizes, **inputs)["logits"]
     for first, count in ((0, 1), (66, 1), (10, 4), (5, 20), (13, 33)):
-        part = call(machine, "unembed", case.sizes | {"R": count}, **inputs | {"x": inputs["x"][first : first + count]})["logits"]
+        part = call(
+            machine, "unembed", case.sizes | {"R": count}, **inputs | {"x": inputs["x"][first : first + count]}
+        )["logits"]
         assert np.array_equal(part, whole[first : first + count]), f"rows {first}..{first + count - 1}"
