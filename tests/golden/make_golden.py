@@ -3,7 +3,7 @@
     PYTHONPATH=pysrc python -m tests.golden.make_golden
 
 The model is written here in PyTorch's own parts (nn.Linear, nn.LayerNorm, scaled_dot_product_attention,
-cross_entropy with ignore_index, optim.AdamW), shares with the package only the starting weights (float32, from seed 42),
+cross_entropy with ignore_index, optim.AdamW), shares with the package only the starting weights (float32, seed 42),
 and runs once in float64 (the golden values) and once in float32 (how far an honest float32 implementation strays, by
 tensor).
 Clipping is written out: torch's clip_grad_norm_ adds 1e-6 to the norm.
