@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -41,7 +42,8 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     wanted = options.only or [*PARTS, *(["recipe"] if options.recipe else [])]
     whole = set(PARTS) <= set(wanted) and not options.quick
-    out = options.out or (RECORD if whole else HERE / ".out" / "bench.json")
+    given = options.out and Path(os.environ.get("PTL_CALLER_CWD") or ".", options.out)
+    out = given or (RECORD if whole else HERE / ".out" / "bench.json")
 
     record = {
         "command": " ".join(["./build.sh bench", *arguments]),

@@ -51,7 +51,9 @@ def text(record: dict) -> str:
         f"Python {versions['python']}, PyTorch {versions['torch']}, Chromium {versions['chromium']}, jax-js {versions['jax_js']}, {versions['emscripten']}"
     )
     if record["noisy"]:
-        lines.append(f"Not a quiet machine: {record['busy_cores']} cores were busy with other work. Ratios are less certain.")
+        busy = ", ".join(f"{name} {cores:g}" for name, cores in record["busy_cores"].items())
+        lines.append(f"NOT A QUIET MACHINE: cores that other work kept busy before each part: {busy}. PyTorch's threads spin while they")
+        lines.append("wait, so it loses most when they have to share cores: figures of such a run are no comparison.")
     for preset, part in parts.get("steps", {}).items():
         lines += ["", f"Training step of {preset} ({part['tokens_per_step']:,} tokens)".ljust(46) + "median ms   tokens/s"]
         for name, row in part["contestants"].items():
