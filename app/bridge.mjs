@@ -168,7 +168,10 @@ async function awake() {
     } else if (!wanted && wake) await wake.release();
   } catch { wake = null; } // refused (low battery): not worth a message
 }
-document.addEventListener('visibilitychange', awake);
+document.addEventListener('visibilitychange', () => {
+  awake();
+  if (document.hidden && release) post({ kind: 'train.save', id: 0 }); // a hidden tab may be discarded without another word
+});
 
 // ---- small services -----------------------------------------------------------------------------------------------------------
 

@@ -223,3 +223,14 @@ def test_requests_are_checked_by_their_table():
 
 def test_numbers_that_json_has_not_become_none():
     assert [finite(value) for value in (1.5, float("nan"), float("inf"), -float("inf"), None)] == [1.5, None, None, None, None]
+
+
+@scenario
+async def test_a_save_that_the_page_asks_for_is_made_between_steps(asker):
+    asker.ask("corpus.text", text=TEXT)
+    asker.ask("train.start", preset="tiny", training=QUICK | {"steps": 100_000})
+    await asker.wait("step")
+    asker.ask("train.save")
+    saved = await asker.wait("saved")
+    row = (await asker.call("runs.list", "runs"))["runs"][0]
+    assert (row["step"], row["steps"]) == (saved["step"], 100_000)

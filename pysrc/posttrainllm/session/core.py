@@ -51,6 +51,7 @@ class Session:
             "train.resume": self.training.resume,
             "train.stop": self.training.stop,
             "train.extend": self.training.extend,
+            "train.save": self.training.save_now,
             "write.start": self.writing.start,
             "write.stop": self.writing.stop,
             "settings": self.training.settings,

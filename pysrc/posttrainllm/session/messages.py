@@ -20,6 +20,7 @@ REQUESTS: dict[str, dict[str, str]] = {
     "train.resume": {},
     "train.stop": {},
     "train.extend": {"steps": WHOLE + "!"},
+    "train.save": {},
     "write.start": {
         "prompt": TEXT + "!",
         "tokens": WHOLE,

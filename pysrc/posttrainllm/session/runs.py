@@ -94,6 +94,7 @@ class Runs:
             "name": info.name,
             "state": info.state,
             "step": info.step,
+            "steps": info.steps,
             "parameters": info.parameters,
             "loss_nats": info.loss_nats,
             "validation_loss_nats": info.validation_loss_nats,

@@ -73,6 +73,7 @@ class Training:
     def launch(self, identity, until: int) -> None:
         """Begin turning: announce the run and train to step `until`."""
         session, trainer = self._session, self.trainer
+        trainer.settings["steps"] = until  # what the list of runs says; the schedule has its own decay_steps
         self._request = identity
         self._stopping = self._pausing = self._paused = False
         self._rows, self._recent = [], []
@@ -108,12 +109,18 @@ class Training:
         """train.stop: after the present step, with a save."""
         self._stopping = self.active
 
+    async def save_now(self, identity) -> None:
+        """train.save: the page is about to be hidden, and may not come back."""
+        if self.active:
+            self.save()
+
     async def extend(self, identity, steps: int) -> None:
         """train.extend: so many steps more, in the run in progress or the one that ended last."""
         if steps < 1 or steps > 10_000_000:
             raise ConfigError("add steps", "a whole number from 1 to 10,000,000", f"{steps} came", "change it")
         if self.active:
             self.trainer.until += steps
+            self.trainer.settings["steps"] = self.trainer.until
             self._step_event(time.perf_counter())
         elif self.trainer is not None and self._session.model is self.trainer.model:
             self.launch(identity, self.trainer.step + steps)

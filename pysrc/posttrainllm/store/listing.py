@@ -15,7 +15,7 @@ MAX_NAME = 200
 
 @dataclass(frozen=True)
 class RunInfo:
-    """A line of the list. `bytes` is all the run's files together; `note` is a sentence where `state` is not good.
+    """A line of the list. `steps` is how many the run was asked for, 0 where it does not say; `bytes` is all the run's files together; `note` is a sentence where `state` is not good.
 
     `state`: good; empty (nothing saved yet); corrupt (no save is sound); newer (another version's); unreadable.
     """
@@ -24,6 +24,7 @@ class RunInfo:
     name: str
     state: str
     step: int = 0
+    steps: int = 0
     validation_loss_nats: float | None = None
     loss_nats: float | None = None
     parameters: int = 0
@@ -61,6 +62,7 @@ def describe(
         text(facts, "name") or text(summary, "name") or run_id,
         state,
         step=int(_number(summary, "step") or 0),
+        steps=int(_number(summary, "steps") or 0),
         validation_loss_nats=_number(summary, "validation_loss_nats"),
         loss_nats=_number(summary, "loss_nats"),
         parameters=int(_number(summary, "parameters") or 0),
@@ -79,6 +81,7 @@ def summary_of(checkpoint: Checkpoint) -> dict[str, Any]:
     return {
         "name": clean_name(checkpoint.name),
         "step": checkpoint.step,
+        "steps": checkpoint.training.get("steps"),
         "validation_loss_nats": checkpoint.last("validation_loss_nats"),
         "loss_nats": checkpoint.last("loss_nats"),
         "parameters": checkpoint.parameters,
