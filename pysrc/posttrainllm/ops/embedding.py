@@ -8,14 +8,21 @@ from .lazy import np
 from .spec import Kernel, Op, args
 
 
-def _forward(sizes, params, tokens, wte, wpe, x):
+def _rows(tokens):
+    """Tokens as row numbers; NumPy would count a negative one from the end."""
     index = tokens.astype(np.int64)
-    x[...] = (wte[index] + wpe[None, : sizes["T"]]).reshape(x.shape)
+    if index.min() < 0:
+        raise IndexError(f"token {index.min()}")
+    return index
+
+
+def _forward(sizes, params, tokens, wte, wpe, x):
+    x[...] = (wte[_rows(tokens)] + wpe[None, : sizes["T"]]).reshape(x.shape)
 
 
 def _backward(sizes, params, tokens, dx, dwte, dwpe):
     b, t, c = sizes["B"], sizes["T"], sizes["C"]
-    np.add.at(dwte, tokens.astype(np.int64).reshape(-1), dx)
+    np.add.at(dwte, _rows(tokens).reshape(-1), dx)
     dwpe[:t] += dx.reshape(b, t, c).sum(0)
 
 
