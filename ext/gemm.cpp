@@ -28,22 +28,23 @@ void many_rows(Run& run, const Gemm& g) {
   int64_t rows = round_up(divide_up(g.m, 4 * run.threads), kTileM);
   rows = most(kTileM, least(rows, 64 / kTileM * kTileM));
   for (int64_t j = 0; j < g.n; j += kColumns) {
-    int64_t n = least(kColumns, g.n - j), padded = round_up(n, kTileN);
-    int64_t depth = most(kBlockK, kPackedFloats / padded / kBlockK * kBlockK);
+    int64_t n = least(kColumns, g.n - j), panels = divide_up(n, kTileN), strips = divide_up(n, kTaskColumns);
+    const int64_t block_floats = panels * panel_floats(kBlockK, kTileN);
+    int64_t depth = kPackedFloats / block_floats * kBlockK;
     for (int64_t p = 0; p < g.k; p += depth) {
-      int64_t k = least(depth, g.k - p), blocks = divide_up(k, kBlockK), strips = divide_up(n, kTaskColumns);
+      int64_t k = least(depth, g.k - p), blocks = divide_up(k, kBlockK);
       parallel(run, blocks * strips, [=](int64_t task, float*) {
-        int64_t q = task / strips * kBlockK, strip = task % strips * kTaskColumns;
-        int64_t deep = least(kBlockK, k - q);
-        pack(g, p + q, deep, j + strip, least(kTaskColumns, n - strip), packed + q * padded + strip * deep);
+        int64_t block = task / strips, strip = task % strips * kTaskColumns;
+        int64_t deep = least(kBlockK, k - block * kBlockK);
+        pack(g, p + block * kBlockK, deep, j + strip, least(kTaskColumns, n - strip),
+             packed + block * block_floats + strip / kTileN * panel_floats(deep, kTileN));
       });
       parallel_pieces(run, g.m, rows, [=](int64_t begin, int64_t end, float*) {
-        for (int64_t q = 0; q < k; q += kBlockK) {
-          int64_t deep = least(kBlockK, k - q);
-          bool first = p + q == 0;
-          multiply_rows({end - begin, n, deep, g.a + begin * g.lda + p + q, g.lda, kTileM * g.lda, packed + q * padded, kTileN,
-                         deep * kTileN, g.c + begin * g.ldc + j, g.ldc, first && g.bias ? g.bias + j : nullptr,
-                         g.accumulate || !first});
+        for (int64_t block = 0; block < blocks; block++) {
+          int64_t q = p + block * kBlockK, deep = least(kBlockK, p + k - q);
+          multiply_rows({end - begin, n, deep, g.a + begin * g.lda + q, g.lda, kTileM * g.lda,
+                         packed + block * block_floats, kTileN, panel_floats(deep, kTileN), g.c + begin * g.ldc + j,
+                         g.ldc, q == 0 && g.bias ? g.bias + j : nullptr, g.accumulate || q > 0});
         }
       });
     }
@@ -67,36 +68,46 @@ void few_rows(Run& run, const Gemm& g) {
   });
 }
 
-void add_column_sums(const float* b, int64_t ldb, int64_t k, int64_t n, float* sums) {
-  for_each(n, [&](int64_t j, int64_t count) {
-    vf total = {};
-    for (int64_t p = 0; p < k; p++) total += load(b + p * ldb + j, count);
-    store(sums + j, load(sums + j, count) + total, count);
-  });
+// sums += sums over k of packed B's columns, four panels at a time so that additions overlap.
+void add_column_sums(const float* panels, int64_t k, int64_t n, float* sums) {
+  constexpr int kGroup = 4;
+  const int64_t stride = panel_floats(k, kTileN);
+  for (int64_t j = 0; j < n; j += kGroup * kTileN, panels += kGroup * stride) {
+    vf total[kGroup][2] = {};
+    const int64_t count = least(kGroup, divide_up(n - j, kTileN));
+    for (int64_t p = 0; p < k; p++)
+      PTL_UNROLL for (int g = 0; g < kGroup; g++)
+        if (g < count)
+          PTL_UNROLL for (int h = 0; h < 2; h++) total[g][h] += load(panels + g * stride + p * kTileN + h * W);
+    for (int g = 0; g < count; g++)
+      for (int h = 0; h < 2; h++) {
+        int64_t at = j + g * kTileN + h * W;
+        if (at < n) store(sums + at, load(sums + at, n - at) + total[g][h], n - at);
+      }
+  }
 }
 
 // TN: threads take blocks of C and walk all of k, packing their own parts of A and B.
 void transposed(Run& run, const Gemm& g) {
-  const int64_t kMostM = 256 / kTileM * kTileM, kMostN = 256;
-  int64_t down = divide_up(g.m, kMostM), across = divide_up(g.n, kMostN);
-  int64_t wanted = run.threads > 1 ? 2 * run.threads : 1;
-  if (down * across < wanted) across = most(across, least(divide_up(wanted, down), divide_up(g.n, 64)));
-  if (down * across < wanted) down = most(down, least(divide_up(wanted, across), divide_up(g.m, 32)));
-  int64_t m = round_up(divide_up(g.m, down), kTileM), n = round_up(divide_up(g.n, across), kTileN);
-  down = divide_up(g.m, m), across = divide_up(g.n, n);
-  parallel(run, down * across, [=](int64_t task, float* scratch) {
-    int64_t i = task % down * m, j = task / down * n;
+  const int64_t kMost = 256;
+  // As few and as large blocks as keep every thread busy: each packs rows of A and B of its own.
+  int64_t down = divide_up(g.m, kMost), across = divide_up(g.n, kMost);
+  while (down * across < run.threads && (g.m > 32 * down || g.n > 64 * across))
+    (g.n > 64 * across && g.n * down >= g.m * across ? across : g.m > 32 * down ? down : across)++;
+  const int64_t m = round_up(divide_up(g.m, down), kTileM), n = round_up(divide_up(g.n, across), kTileN);
+  const int64_t tasks_down = divide_up(g.m, m);
+  parallel(run, tasks_down * divide_up(g.n, n), [=](int64_t task, float* scratch) {
+    int64_t i = task % tasks_down * m, j = task / tasks_down * n;
     int64_t rows = least(m, g.m - i), columns = least(n, g.n - j);
     float* a = scratch;
-    float* b = scratch + (kMostM + kTileM) * kBlockK;
+    float* b = scratch + divide_up(kMost + kTileM, kTileM) * panel_floats(kBlockK, kTileM);
     for (int64_t p = 0; p < g.k; p += kBlockK) {
       int64_t k = least(kBlockK, g.k - p);
       pack_columns(g.a + p * g.lda + i, g.lda, k, rows, a);
       pack_rows(g.b + p * g.ldb + j, g.ldb, k, columns, b);
-      if (g.column_sums && i == 0) add_column_sums(g.b + p * g.ldb + j, g.ldb, k, columns, g.column_sums + j);
-      bool add = g.accumulate || p > 0;
-      multiply_columns({rows, columns, k, a, kTileM, kTileM * k, b, kTileN, k * kTileN, g.c + i * g.ldc + j, g.ldc,
-                        nullptr, add});
+      if (g.column_sums && i == 0) add_column_sums(b, k, columns, g.column_sums + j);
+      multiply_columns({rows, columns, k, a, kTileM, panel_floats(k, kTileM), b, kTileN, panel_floats(k, kTileN),
+                        g.c + i * g.ldc + j, g.ldc, nullptr, g.accumulate || p > 0});
     }
   });
 }

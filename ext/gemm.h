@@ -57,11 +57,15 @@ struct Block {
 void multiply_rows(const Block& block);
 void multiply_columns(const Block& block);
 
-// Panels of kTileN columns, each [k][kTileN], the last padded with zeros.
+// Floats from one packed panel to the next: a cache line more than the panel, or all panels would start in one set of the
+// first cache.
+constexpr int64_t panel_floats(int64_t k, int64_t width) { return k * width + 16; }
+
+// Panels of kTileN columns, each [k][kTileN] and panel_floats(k, kTileN) apart, the last padded with zeros.
 // pack_rows: B stored [k,n]; pack_transposed: B stored [n,k].
 void pack_rows(const float* b, int64_t ldb, int64_t k, int64_t n, float* panels);
 void pack_transposed(const float* b, int64_t ldb, int64_t k, int64_t n, float* panels);
-// A stored [k,m] into panels of kTileM columns, each [k][kTileM], the last padded with zeros.
+// A stored [k,m] into panels of kTileM columns, each [k][kTileM] and panel_floats(k, kTileM) apart, the last padded.
 void pack_columns(const float* a, int64_t lda, int64_t k, int64_t m, float* panels);
 
 }  // namespace PTL_ISA

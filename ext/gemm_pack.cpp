@@ -4,20 +4,22 @@
 namespace ptl {
 namespace PTL_ISA {
 
+// Several panels are filled together: lone pieces of distant rows come slowly from memory, and evict each other from the
+// first cache where the leading dimension is a power of two.
 void pack_rows(const float* b, int64_t ldb, int64_t k, int64_t n, float* panels) {
-  // Rows of several panels are read together: lone pieces of distant rows evict each other where ldb is a power of two.
   constexpr int kGroup = 64 / kTileN;
+  const int64_t stride = panel_floats(k, kTileN);
   int64_t j = 0;
-  for (; j + kGroup * kTileN <= n; j += kGroup * kTileN, panels += kGroup * k * kTileN)
+  for (; j + kGroup * kTileN <= n; j += kGroup * kTileN, panels += kGroup * stride)
     for (int64_t p = 0; p < k; p++) {
       const float* from = b + p * ldb + j;
       float* to = panels + p * kTileN;
       PTL_UNROLL for (int g = 0; g < kGroup; g++) {
-        store(to + g * k * kTileN, load(from + g * kTileN));
-        store(to + g * k * kTileN + W, load(from + g * kTileN + W));
+        store(to + g * stride, load(from + g * kTileN));
+        store(to + g * stride + W, load(from + g * kTileN + W));
       }
     }
-  for (; j < n; j += kTileN, panels += k * kTileN) {
+  for (; j < n; j += kTileN, panels += stride) {
     int64_t width = n - j < kTileN ? n - j : kTileN;
     for (int64_t p = 0; p < k; p++) {
       store(panels + p * kTileN, load(b + p * ldb + j, width));
@@ -28,16 +30,17 @@ void pack_rows(const float* b, int64_t ldb, int64_t k, int64_t n, float* panels)
 
 void pack_columns(const float* a, int64_t lda, int64_t k, int64_t m, float* panels) {
   constexpr int kGroup = 8;
+  const int64_t stride = panel_floats(k, kTileM);
   int64_t i = 0;
-  for (; i + kGroup * kTileM <= m; i += kGroup * kTileM, panels += kGroup * k * kTileM)
+  for (; i + kGroup * kTileM <= m; i += kGroup * kTileM, panels += kGroup * stride)
     for (int64_t p = 0; p < k; p++) {
       const float* from = a + p * lda + i;
       float* to = panels + p * kTileM;
       // memcpy of a constant size is one or two vector moves.
       PTL_UNROLL for (int g = 0; g < kGroup; g++)
-        memcpy(to + g * k * kTileM, from + g * kTileM, sizeof(float) * kTileM);
+        memcpy(to + g * stride, from + g * kTileM, sizeof(float) * kTileM);
     }
-  for (; i < m; i += kTileM, panels += k * kTileM) {
+  for (; i < m; i += kTileM, panels += stride) {
     int64_t width = m - i < kTileM ? m - i : kTileM;
     for (int64_t p = 0; p < k; p++)
       for (int64_t q = 0; q < kTileM; q++) panels[p * kTileM + q] = q < width ? a[p * lda + i + q] : 0.0f;
@@ -46,7 +49,6 @@ void pack_columns(const float* a, int64_t lda, int64_t k, int64_t m, float* pane
 
 namespace {
 
-typedef float v4 __attribute__((vector_size(16)));
 typedef float v4_unaligned __attribute__((vector_size(16), aligned(4), may_alias));
 
 // 4 rows of 4 become 4 columns, `step` floats apart.
@@ -64,7 +66,7 @@ PTL_INLINE void transpose_4x4(const float* from, int64_t rows, float* to, int64_
 }  // namespace
 
 void pack_transposed(const float* b, int64_t ldb, int64_t k, int64_t n, float* panels) {
-  for (int64_t j = 0; j < n; j += kTileN, panels += k * kTileN) {
+  for (int64_t j = 0; j < n; j += kTileN, panels += panel_floats(k, kTileN)) {
     int64_t width = n - j < kTileN ? n - j : kTileN;
     int64_t i = 0;
     for (; i + 4 <= width; i += 4) {

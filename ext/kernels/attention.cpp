@@ -13,6 +13,7 @@ constexpr int64_t kKeys = 64;                             // keys of a tile
 constexpr int64_t kQueries = 128;                         // queries of a forward task, which share packed keys
 constexpr int64_t kStrip = kTileM == 5 ? 20 : 16;         // queries scored at once in the forward pass
 constexpr int64_t kBackQueries = 32;                      // the same backward; fixed, since it decides rounding
+constexpr int64_t kDiagonal = 8;                          // queries, or keys, of a strip on the diagonal
 constexpr float kNone = -3.0e38f;                         // below every score
 
 PTL_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -27,10 +28,15 @@ PTL_INLINE vi first_lanes(int64_t count, int64_t at) {
 
 PTL_INLINE float scale_of(int64_t D) { return 1.0f / square_root(splat(float(D)))[0]; }
 
+// Floats of n columns in panels of depth k.
+constexpr int64_t packed_floats(int64_t k, int64_t n) {
+  return round_up(n, kTileN) / kTileN * panel_floats(k, kTileN);
+}
+
 // C[m,n] (+)= A . packed panels, k <= kBlockK.
 PTL_INLINE void rows_by_panels(int64_t m, int64_t n, int64_t k, const float* a, int64_t as, const float* panels, float* c,
                                int64_t ldc, bool add, int64_t depth) {
-  multiply_rows({m, n, k, a, as, kTileM * as, panels, kTileN, depth * kTileN, c, ldc, nullptr, add});
+  multiply_rows({m, n, k, a, as, kTileM * as, panels, kTileN, panel_floats(depth, kTileN), c, ldc, nullptr, add});
 }
 
 // 16 elements of which the first `count` stay and the others become `other`.
@@ -96,8 +102,8 @@ void attention(Run& run, int64_t B, int64_t T, int64_t H, int64_t D, const float
     const float* v = k + C;
     float* out = scratch;  // [kQueries, width]
     float* keys_packed = out + kQueries * width;
-    float* values_packed = keys_packed + kKeys * D;
-    float* scores = values_packed + kKeys * width;  // [kStrip, kKeys]
+    float* values_packed = keys_packed + packed_floats(D, kKeys);
+    float* scores = values_packed + packed_floats(kKeys, width);  // [kStrip, kKeys]
     float* maximum = scores + kStrip * kKeys;
     float* total = maximum + kQueries;
     memset(out, 0, sizeof(float) * size_t(queries * width));
@@ -172,13 +178,13 @@ void attention_backward(Run& run, int64_t B, int64_t T, int64_t H, int64_t D, co
     const float* row_lse = lse + task * T;
     float* row_delta = delta + task * T;
     float* k_transposed = scratch;  // panels for scores
-    float* v_transposed = k_transposed + kKeys * D;
-    float* k_packed = v_transposed + kKeys * D;  // panels for dq
-    float* dk = k_packed + kKeys * width;        // [kKeys, width]
+    float* v_transposed = k_transposed + packed_floats(D, kKeys);
+    float* k_packed = v_transposed + packed_floats(D, kKeys);  // panels for dq
+    float* dk = k_packed + packed_floats(kKeys, width);        // [kKeys, width]
     float* dv = dk + kKeys * width;
     float* q_packed = dv + kKeys * width;
-    float* dout_packed = q_packed + kBackQueries * width;
-    float* scores = dout_packed + kBackQueries * width;  // [kBackQueries, kKeys]
+    float* dout_packed = q_packed + packed_floats(kBackQueries, width);
+    float* scores = dout_packed + packed_floats(kBackQueries, width);  // [kBackQueries, kKeys]
     float* dp = scores + kBackQueries * kKeys;
     for (int64_t t = 0; t < T; t++)
       row_delta[t] = sum_of(D, [&](int64_t d, int64_t n) { return load(dout + t * C + d, n) * load(out + t * C + d, n); });
@@ -189,23 +195,33 @@ void attention_backward(Run& run, int64_t B, int64_t T, int64_t H, int64_t D, co
       pack_rows(k + key * row, row, keys, D, k_packed);
       for (int64_t i = key; i < T; i += kBackQueries) {
         int64_t rows = least(kBackQueries, T - i), needed = least(keys, i + rows - key);
-        int64_t span = round_up(needed, kTileN);
         pack_rows(q + i * row, row, rows, D, q_packed);
         pack_rows(dout + i * C, C, rows, D, dout_packed);
-        rows_by_panels(rows, span, D, q + i * row, row, k_transposed, scores, kKeys, false, D);
-        rows_by_panels(rows, span, D, dout + i * C, C, v_transposed, dp, kKeys, false, D);
-        soften_backward(scores, dp, rows, i, key, span, scale, row_lse + i, row_delta + i);
-        bool add = i > key;
-        // The first queries of a tile may not reach its last keys; those rows start at zero.
-        int64_t m = add ? needed : keys;
-        if (!add && needed < keys) {
-          memset(dk + needed * width, 0, sizeof(float) * size_t((keys - needed) * width));
-          memset(dv + needed * width, 0, sizeof(float) * size_t((keys - needed) * width));
-          m = needed;
+        // Where queries do not see the whole tile, strips of kDiagonal stop at their last query's key.
+        const int64_t step = i < key + kKeys ? kDiagonal : rows;
+        for (int64_t r = 0; r < rows; r += step) {
+          int64_t strip = least(step, rows - r), span = round_up(least(keys, i + r + strip - key), kTileN);
+          rows_by_panels(strip, span, D, q + (i + r) * row, row, k_transposed, scores + r * kKeys, kKeys, false, D);
+          rows_by_panels(strip, span, D, dout + (i + r) * C, C, v_transposed, dp + r * kKeys, kKeys, false, D);
         }
-        multiply_columns({m, width, rows, scores, kKeys, kTileM, dout_packed, kTileN, rows * kTileN, dv, width, nullptr, add});
-        multiply_columns({m, width, rows, dp, kKeys, kTileM, q_packed, kTileN, rows * kTileN, dk, width, nullptr, add});
-        rows_by_panels(rows, D, needed, dp, kKeys, k_packed, dq + i * row, row, key > 0, keys);
+        soften_backward(scores, dp, rows, i, key, needed, scale, row_lse + i, row_delta + i);
+        for (int64_t r = 0; r < rows; r += step) {
+          int64_t strip = least(step, rows - r), reach = least(keys, i + r + strip - key);
+          rows_by_panels(strip, D, reach, dp + r * kKeys, kKeys, k_packed, dq + (i + r) * row, row, key > 0, keys);
+        }
+        if (i == key) {  // the first queries may not reach the tile's last keys
+          memset(dk, 0, sizeof(float) * size_t(keys * width));
+          memset(dv, 0, sizeof(float) * size_t(keys * width));
+        }
+        for (int64_t c = 0; c < needed; c += step) {
+          // Queries before key c do not see it.
+          int64_t from = most(0, key + c - i), strip = least(step, needed - c);
+          multiply_columns({strip, width, rows - from, scores + from * kKeys + c, kKeys, kTileM,
+                            dout_packed + from * kTileN, kTileN, panel_floats(rows, kTileN), dv + c * width, width,
+                            nullptr, true});
+          multiply_columns({strip, width, rows - from, dp + from * kKeys + c, kKeys, kTileM, q_packed + from * kTileN,
+                            kTileN, panel_floats(rows, kTileN), dk + c * width, width, nullptr, true});
+        }
       }
       for (int64_t i = 0; i < keys; i++) {
         float* to = dq + (key + i) * row;
