@@ -155,13 +155,13 @@ def shapes(machine, names: list[str]) -> list[dict]:
     return rows
 
 
-ATTENTION_SWEEP = [AttentionTile(*shape, unroll) for unroll in (2, 4) for shape in (
-    (64, 64, 32, 4, 4), (64, 64, 32, 8, 8), (64, 64, 32, 4, 8), (64, 64, 32, 8, 4), (64, 32, 32, 4, 4), (32, 64, 32, 4, 4),
-    (128, 32, 32, 8, 4), (64, 64, 64, 4, 4), (32, 64, 64, 4, 4), (32, 64, 32, 8, 8),
+ATTENTION_SWEEP = [AttentionTile(*shape) for shape in (
+    (64, 64, 32, 4, 8, 2), (64, 64, 32, 4, 4, 2), (64, 64, 32, 4, 4, 4), (64, 32, 32, 4, 4, 2), (32, 64, 32, 4, 4, 2),
+    (32, 32, 32, 4, 4, 2), (32, 32, 32, 4, 4, 4), (32, 64, 32, 4, 8, 2),
 )]  # fmt: skip
 
 
-def attention(machine, sizes: dict[str, int]) -> list[dict]:
+def attention(machine, sizes: dict[str, int], label: str = "") -> list[dict]:
     """Microseconds and TFLOP/s (causal half counted) of each attention pass with every tile."""
     rows = []
     for name in ("attention", "attention_backward"):
@@ -179,7 +179,7 @@ def attention(machine, sizes: dict[str, int]) -> list[dict]:
                 for entry, (_, us) in kernel_times(machine, loaded).items():
                     products = {"attention": 2, "attention_backward": 3, "attention_backward_keys": 4}[entry]
                     flops = products * sizes["B"] * sizes["H"] * sizes["T"] ** 2 * sizes["D"]
-                    rows.append({"entry": entry, "tile": list(tile.constants().values()), "us": us, "tflops": round(flops / us / 1e6, 2)})
+                    rows.append({"preset": label, "entry": entry, "tile": list(tile.constants().values()), "us": us, "tflops": round(flops / us / 1e6, 2)})
                     print(json.dumps(rows[-1]), flush=True)
             except Exception as error:  # noqa: BLE001
                 print(json.dumps({"tile": list(tile.constants().values()), "error": str(error)[:200]}), flush=True)
@@ -295,7 +295,9 @@ def main() -> None:
     if options.what == "shapes":
         rows = shapes(machine, options.names)
     if options.what == "attention":
-        rows = attention(machine, {"B": 4, "T": 1024, "H": 12, "D": 64})
+        for name in options.names or ["gpt2-bytes"]:
+            c = config_of(name)
+            rows += attention(machine, {"B": c.batch, "T": c.context, "H": c.heads, "D": c.head_width}, name)
     for name in options.names if options.what in ("step", "kernels") else []:
         steps = Steps(machine, name)
         if options.what == "step":

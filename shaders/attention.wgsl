@@ -1,6 +1,7 @@
 //! kernel attention
 // FlashAttention-2 (arXiv 2307.08691) with online softmax (arXiv 1805.02867): a workgroup owns ROWS queries of one head and
 // walks over the keys up to its last query. No T×T buffer; memory is O(T).
+const BATCH = true;
 //! include attention_tiles
 @group(0) @binding(0) var<storage, read> qkv: array<Element>; // [R,3C]
 @group(0) @binding(1) var<storage, read_write> y: array<Element>; // [R,C]
@@ -90,6 +91,7 @@ fn attention(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) group
 //! kernel attention_backward
 // Two passes, each free of atomics: a workgroup owns ROWS queries and sums dq over keys; then one owns ROWS keys and sums dk
 // and dv over queries. Scores are computed again from lse in both. The first also leaves delta = Σ dy·y for the second.
+const BATCH = false;
 //! include attention_tiles
 @group(0) @binding(0) var<storage, read> qkv: array<Element>; // [R,3C]
 @group(0) @binding(1) var<storage, read> y: array<Element>; // [R,C]

@@ -1,4 +1,5 @@
-// Rows of {FROM} into the tiles, all loads of a thread before its first store: `first` is the element where row 0 of this head begins, `stride` the elements between rows.
+// Rows of {FROM} into the tiles. BATCH: all loads of a thread before its first store, which hides their latency but costs
+// registers (in the backward passes more than it gains). `first` is the element where row 0 of this head begins, `stride` the elements between rows.
 fn {FROM}_vector(first: u32, stride: u32, row: u32, d: u32) -> vec4f {
     var value = vec4f(0.0);
     if (row < sizes.T && d < D) {
@@ -16,6 +17,7 @@ fn {FROM}_vector(first: u32, stride: u32, row: u32, d: u32) -> vec4f {
 }
 
 fn {FROM}_to_x(first: u32, stride: u32, row: u32, chunk: u32, lane: u32) {
+//! if BATCH
 //! unroll n LOADS_X
     let i{n} = lane + {n}u * THREADS;
     let value{n} = {FROM}_vector(first, stride, row + i{n} / WIDE, chunk * CHUNK + i{n} % WIDE * 4u);
@@ -25,9 +27,15 @@ fn {FROM}_to_x(first: u32, stride: u32, row: u32, chunk: u32, lane: u32) {
         tile_x[i{n} / WIDE][i{n} % WIDE] = value{n};
     }
 //! end
+//! else
+    for (var i = lane; i < ROWS * WIDE; i += THREADS) {
+        tile_x[i / WIDE][i % WIDE] = {FROM}_vector(first, stride, row + i / WIDE, chunk * CHUNK + i % WIDE * 4u);
+    }
+//! end
 }
 
 fn {FROM}_to_y(first: u32, stride: u32, row: u32, chunk: u32, lane: u32) {
+//! if BATCH
 //! unroll n LOADS_Y
     let i{n} = lane + {n}u * THREADS;
     let value{n} = {FROM}_vector(first, stride, row + i{n} / WIDE, chunk * CHUNK + i{n} % WIDE * 4u);
@@ -35,6 +43,11 @@ fn {FROM}_to_y(first: u32, stride: u32, row: u32, chunk: u32, lane: u32) {
 //! unroll n LOADS_Y
     if (i{n} < COLS * WIDE) {
         tile_y[i{n} / WIDE][i{n} % WIDE] = value{n};
+    }
+//! end
+//! else
+    for (var i = lane; i < COLS * WIDE; i += THREADS) {
+        tile_y[i / WIDE][i % WIDE] = {FROM}_vector(first, stride, row + i / WIDE, chunk * CHUNK + i % WIDE * 4u);
     }
 //! end
 }

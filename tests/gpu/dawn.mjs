@@ -30,5 +30,7 @@ pyodide.FS.writeFile("/lib/pkg/in_pyodide.py", readFileSync(join(repo, "tests/gp
 pyodide.registerJsModule("posttrainllm_gpu", await import(pathToFileURL(join(repo, "static/gpu.mjs"))));
 pyodide.runPython("import sys; sys.path.insert(0, '/lib/pkg')");
 const run = pyodide.runPython("from in_pyodide import run; run");
-console.log(await run(readFileSync(0, "utf8")));
+let question = "";
+for await (const part of process.stdin) question += part;
+console.log(await run(question));
 process.exit(0);

@@ -110,7 +110,7 @@ class AttentionTile:
 
 
 ATTENTION_TILES = {
-    "attention": (AttentionTile(64, 64, 32, 4, 4, 4),),
+    "attention": (AttentionTile(64, 64, 32, 4, 8, 2),),
     "attention_backward": (AttentionTile(64, 64, 32, 4, 4, 4),),
     "attention_backward_keys": (AttentionTile(64, 32, 32, 4, 4, 2), AttentionTile(64, 64, 32, 4, 4, 4)),
 }
