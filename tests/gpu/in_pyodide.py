@@ -59,15 +59,15 @@ async def run(asked: str) -> str:
     }  # fmt: skip
     if asked.get("repeat"):
         tokens, targets = asked["steps"][0]
-        await machine._await(machine._engine.idle())
+        await machine.wait_async()
         host, began = 0.0, time.perf_counter()
         for _ in range(asked["repeat"]):
             start = time.perf_counter()
             train(tokens, targets, asked["recipes"][-1])
             host += time.perf_counter() - start
-            if machine._engine.full:
-                await machine._engine.idle()
-        await machine._await(machine._engine.idle())
+            if machine.full:
+                await machine.wait_async()
+        await machine.wait_async()
         answer["step_ms"] = (time.perf_counter() - began) / asked["repeat"] * 1e3
         answer["host_ms"] = host / asked["repeat"] * 1e3
         await ring.drain_async()

@@ -127,12 +127,21 @@ class WebGPUMachine:
             _wait(self._prepare(loaded))
         self._last = loaded.dispatches
         self._call(loaded.replay)
-        if self._engine.full:
-            _wait(self._await(self._engine.idle()))
+        if self._engine.full and _may_wait():
+            self.wait()
+
+    @property
+    def full(self) -> bool:
+        """Whether so many steps are under way that an asynchronous caller should await wait_async()."""
+        return bool(self._engine.full)
+
+    async def wait_async(self) -> None:
+        """Until the GPU is idle; raises what went wrong before."""
+        await self._await(self._engine.idle())
 
     def wait(self) -> None:
-        """Until the GPU is idle."""
-        _wait(self._await(self._engine.idle()))
+        """The same, from plain code."""
+        _wait(self.wait_async())
 
     def ring(self, address: int, nbytes: int, every: int = 8) -> "MetricRing":
         """Numbers of each step, read back without waiting for the GPU."""
@@ -208,11 +217,17 @@ def device_error(message: str) -> DeviceError:
     return DeviceError("webgpu", "the GPU takes every command", f"it reported: {message}", "the run stopped; please report this")
 
 
+def _may_wait() -> bool:
+    from pyodide.ffi import can_run_sync
+
+    return can_run_sync()
+
+
 def _wait(coroutine):
     """Run a coroutine to its end from plain code. Needs JSPI."""
-    from pyodide.ffi import can_run_sync, run_sync
+    from pyodide.ffi import run_sync
 
-    if not can_run_sync():
+    if not _may_wait():
         coroutine.close()
         raise DeviceUnavailableError("webgpu", "this browser lets Python wait (JSPI)", "it does not here", "use the async methods")
     return run_sync(coroutine)
