@@ -234,7 +234,7 @@ class Steps:
         loss = struct.unpack("<f", machine.download(address(LOSS), 4))[0]
         row = {
             "preset": name, "ms": round(free, 3), "ms_read_each_step": round(statistics.median(times) * 1e3, 3), "host_ms": round(host, 3),
-            "dispatches": len(self.loaded.dispatches), "tflops": round(self.flops / free / 1e9, 2),
+            "dispatches": len(self.loaded.lowered.dispatches), "tflops": round(self.flops / free / 1e9, 2),
             "prepare_seconds": round(self.prepare_seconds, 2), "loss": round(loss, 4),
         }  # fmt: skip
         if name in PYTORCH_EAGER_F32_MS:
@@ -245,7 +245,7 @@ class Steps:
 
 def kernel_times(machine, loaded) -> dict[str, tuple[int, float]]:
     """Entry to (dispatches, total microseconds), by timestamps around a pass for each dispatch."""
-    wgpu, device, count = machine._wgpu, machine._device, len(loaded.dispatches)
+    wgpu, device, count = machine._wgpu, machine._device, len(loaded.lowered.dispatches)
     queries = device.create_query_set(type="timestamp", count=2 * count)
     resolved = device.create_buffer(size=16 * count, usage=wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC)
     warm = time.perf_counter() + 0.1
@@ -254,7 +254,7 @@ def kernel_times(machine, loaded) -> dict[str, tuple[int, float]]:
         machine.wait()
     for _ in range(2):
         encoder = device.create_command_encoder()
-        for number, dispatch in enumerate(loaded.dispatches):
+        for number, dispatch in enumerate(loaded.lowered.dispatches):
             writes = {"query_set": queries, "beginning_of_pass_write_index": 2 * number, "end_of_pass_write_index": 2 * number + 1}
             compute = encoder.begin_compute_pass(timestamp_writes=writes)
             compute.set_pipeline(machine._pipeline(dispatch)[0])
@@ -265,7 +265,7 @@ def kernel_times(machine, loaded) -> dict[str, tuple[int, float]]:
         device.queue.submit([encoder.finish()])
         ticks = struct.unpack(f"<{2 * count}Q", bytes(device.queue.read_buffer(resolved)))
     totals: dict[str, list] = defaultdict(lambda: [0, 0.0])
-    for number, dispatch in enumerate(loaded.dispatches):
+    for number, dispatch in enumerate(loaded.lowered.dispatches):
         shape = " ".join(str(v) for v in struct.unpack(f"<{len(dispatch.uniforms) // 4}I", dispatch.uniforms)[:3])
         entry = totals[f"{dispatch.entry} {shape}" if "linear" in dispatch.entry else dispatch.entry]
         entry[0] += 1

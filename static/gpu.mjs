@@ -31,7 +31,7 @@ class Engine {
     const info = adapter.info ?? {};
     this.description = [info.description, info.device, info.architecture, info.vendor].find((text) => text) ?? "GPU";
     this.failed = ""; // why nothing more may be believed; "lost: …" when the device is gone
-    this.buffers = new Map(); // by number: a region, or a window of one
+    this.buffers = new Map(); // by number: a region, scratch, or a bank of activations
     this.pipelines = new Map();
     this.scopes = []; // errors of submits that are still to be reported
     this.ahead = 0;

@@ -18,6 +18,18 @@ def _adapter():
         pytest.skip(str(error))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def quick_tiles():
+    """The smallest tile for every matmul: a CPU's driver compiles the others for seconds each. They have their own tests."""
+    from posttrainllm.backends.gpu import tiles
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiles, "LARGE", ())
+        for name in ("MIDDLE", "SMALL"):
+            patch.setattr(tiles, name, tiles.MatmulTile(32, 32, 8, 4, 4))
+        yield
+
+
 @pytest.fixture(scope="session")
 def gpu():
     """A machine at WebGPU's default limits, which every device keeps."""

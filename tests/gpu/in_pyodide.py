@@ -55,7 +55,7 @@ async def run(asked: str) -> str:
         "description": machine.description,
         "losses": [struct.unpack_from("<f", row, 0)[0] for row in rows],
         "norms": [struct.unpack_from("<f", row, 256)[0] for row in rows],
-        "gradients": gradients, "progress": seen[-1], "dispatches": len(loaded.dispatches), "prepare_seconds": prepare_seconds,
+        "gradients": gradients, "progress": seen[-1], "dispatches": len(loaded.lowered.dispatches), "prepare_seconds": prepare_seconds,
     }  # fmt: skip
     if asked.get("repeat"):
         tokens, targets = asked["steps"][0]

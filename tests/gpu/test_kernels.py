@@ -10,6 +10,7 @@ from tests.helpers.cases import ALL_CASES, base_case
 from tests.helpers.kernels import check_parity
 
 pytestmark = pytest.mark.native_only(reason="wgpu-py drives the GPU here; e2e does in the browser")
+SHIPPED = (*(tile for tile, _ in tiles.LARGE), tiles.MIDDLE)
 COSTLY = ("attention", "attention_backward")  # every head width is another shader, seconds to compile on a CPU
 
 
@@ -37,15 +38,30 @@ def test_attention_at_the_longest_context(gpu):
     check_parity(gpu, base_case("attention_backward", B=1, H=1, D=16, T=2048))
 
 
-PRODUCTS = ("linear", "linear_backward_input", "linear_backward_weight", "unembed", "unembed_backward_weight")
+PRODUCTS = ("linear", "linear_backward_input", "linear_backward_weight", "unembed", "unembed_backward_input", "unembed_backward_weight")
+EDGES = ((132, 68, 132), (64, 128, 256), (3, 20, 8))
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
-@pytest.mark.parametrize("tile", [MatmulTile(128, 128, 16, 8, 8, False), MatmulTile(64, 64, 32, 4, 4)], ids=str)
-def test_matmul_tiles_at_their_edges(gpu, name, tile, monkeypatch):
-    monkeypatch.setattr(tiles, "FORCED", [(tile, 1)])
-    for rows, inputs, outputs in ((132, 68, 132), (64, 128, 256), (3, 20, 8)):
+def test_matmul_by_blocks_at_their_edges(gpu, name, monkeypatch):
+    monkeypatch.setattr(tiles, "FORCED", [(MatmulTile(64, 32, 8, 4, 8, False), 1)])
+    for rows, inputs, outputs in EDGES:
         check_parity(gpu, base_case(name, R=rows, I=inputs, O=outputs, C=inputs, V=outputs))
+
+
+@pytest.mark.parametrize("name, tile", [("linear", SHIPPED[0]), ("linear_backward_input", SHIPPED[1]), ("linear_backward_weight", SHIPPED[2])])
+def test_tiles_as_shipped(gpu, name, tile, monkeypatch):
+    assert tile.fits(gpu.limits)
+    monkeypatch.setattr(tiles, "FORCED", [(tile, 1)])
+    for rows, inputs, outputs in EDGES:
+        check_parity(gpu, base_case(name, R=rows, I=inputs, O=outputs))
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_sums_in_chunks(gpu, name, monkeypatch):
+    monkeypatch.setattr(tiles, "FORCED", [(MatmulTile(32, 32, 8, 4, 4), 3)])
+    for size in (23, 100):
+        check_parity(gpu, base_case(name, R=size, I=size, O=size + 1, C=size, V=size + 3))
 
 
 @pytest.mark.parametrize("name", COSTLY)

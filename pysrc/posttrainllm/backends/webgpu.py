@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from ..compile.graph import REGIONS
 from ..compile.tape import Tape
 from ..errors import DeviceError, DeviceLostError, DeviceOutOfMemoryError, DeviceUnavailableError
-from .gpu.dispatch import SCRATCH, Dispatch
+from .gpu.dispatch import Dispatch
 from .gpu.limits import NAMES, Limits
-from .gpu.lower import lower
+from .gpu.lower import Lowered, lower
 from .gpu.memory import Memory
 from .gpu.ranges import TokenCheck
 from .webgpu_ring import MetricRing
@@ -24,7 +24,7 @@ class Loaded:
     """A tape ready to run. Prepared again when a region has moved (`generation`)."""
 
     tape: Tape
-    dispatches: list[Dispatch]
+    lowered: Lowered
     ranges: list
     generation: int = -1
     checked: int = -1
@@ -88,7 +88,6 @@ class WebGPUMachine:
         self.description = f"WebGPU, {adapter.info['device'] or adapter.info['vendor']}"
         self._buffers: dict[int, object] = {}
         self._memory = Memory(self.limits)
-        self._last: list[Dispatch] = []
         self._tokens = TokenCheck()
         self._pipelines: dict = {}
         self._dirty = False
@@ -116,24 +115,25 @@ class WebGPUMachine:
 
     def allocate(self, region_bytes: dict[str, int]) -> None:
         for region, nbytes in region_bytes.items():
-            self._memory.windows(REGIONS.index(region), nbytes)  # refused before anything is made
+            self._memory.require(REGIONS.index(region), nbytes)  # refused before anything is made
         for region, nbytes in region_bytes.items():
             self._resize(REGIONS.index(region), nbytes)
         self._tokens.resize(region_bytes.get("inputs", 0))
 
-    def _resize(self, region: int, nbytes: int) -> None:
-        for number, size in self._memory.grow(region, nbytes):
-            old, fresh = self._buffers.get(number), self._make(size, "STORAGE COPY_SRC COPY_DST")
-            if old is not None:
-                if region != SCRATCH:
-                    encoder = self._device.create_command_encoder()
-                    encoder.copy_buffer_to_buffer(old, 0, fresh, 0, old.size)
-                    self._call(self._queue.submit, [encoder.finish()])
-                old.destroy()
-            self._buffers[number] = fresh
+    def _resize(self, number: int, nbytes: int) -> None:
+        size = self._memory.grow(number, nbytes)
+        if not size:
+            return
+        old, fresh = self._buffers.get(number), self._make(size, "STORAGE COPY_SRC COPY_DST")
+        if old is not None:
+            encoder = self._device.create_command_encoder()
+            encoder.copy_buffer_to_buffer(old, 0, fresh, 0, old.size)
+            self._call(self._queue.submit, [encoder.finish()])
+            old.destroy()
+        self._buffers[number] = fresh
 
     def _place(self, address: int, nbytes: int):
-        number, offset = self._memory.find(address, nbytes, self._last)
+        number, offset = self._memory.find(address, nbytes)
         return self._buffers[number], offset
 
     def upload(self, address: int, data) -> None:
@@ -154,8 +154,8 @@ class WebGPUMachine:
 
     def load(self, tape: Tape) -> Loaded:
         loaded = Loaded(tape, lower(tape, self.limits), self._tokens.ranges_of(tape))
-        scratch = max((o.nbytes for d in loaded.dispatches for _, o, _ in d.bindings if o.region == SCRATCH), default=0)
-        self._resize(SCRATCH, scratch)
+        for number, nbytes in loaded.lowered.buffer_bytes().items():
+            self._resize(number, nbytes)
         self._prepare(loaded)
         return loaded
 
@@ -180,17 +180,18 @@ class WebGPUMachine:
 
     def _prepare(self, loaded: Loaded) -> None:
         """Bind groups and uniforms for the buffers as they are now."""
-        uniforms = self._make(UNIFORM_STRIDE_BYTES * max(1, len(loaded.dispatches)), "UNIFORM COPY_DST")
-        image = b"".join(d.uniforms.ljust(UNIFORM_STRIDE_BYTES, b"\0") for d in loaded.dispatches)
+        dispatches = loaded.lowered.dispatches
+        uniforms = self._make(UNIFORM_STRIDE_BYTES * max(1, len(dispatches)), "UNIFORM COPY_DST")
+        image = b"".join(d.uniforms.ljust(UNIFORM_STRIDE_BYTES, b"\0") for d in dispatches)
         if image:
             self._call(self._queue.write_buffer, uniforms, 0, image)
         loaded.calls, loaded.kept = [], [uniforms]
-        for number, dispatch in enumerate(loaded.dispatches):
+        for number, dispatch in enumerate(dispatches):
             pipeline, layout = self._pipeline(dispatch)
             entries = [{"binding": 15, "resource": {"buffer": uniforms, "offset": number * UNIFORM_STRIDE_BYTES, "size": len(dispatch.uniforms)}}]
             for index, o, _ in dispatch.bindings:
-                buffer, offset = self._memory.locate(o.region, o.offset_bytes, o.nbytes, dispatch.kernel)
-                entries.append({"binding": index, "resource": {"buffer": self._buffers[buffer], "offset": offset, "size": o.nbytes}})
+                self._memory.check(o, dispatch.kernel)
+                entries.append({"binding": index, "resource": {"buffer": self._buffers[o.region], "offset": o.offset_bytes, "size": o.nbytes}})
             group = self._call(self._device.create_bind_group, layout=layout, entries=entries)
             loaded.calls.append((pipeline._internal, group._internal, *dispatch.groups))
             loaded.kept.append(group)
@@ -200,7 +201,7 @@ class WebGPUMachine:
         self._tokens.require(loaded)
         if loaded.generation != self._memory.generation:
             self._prepare(loaded)
-        self._last = loaded.dispatches
+        self._memory.last = loaded.lowered
         self._call(self._encode, loaded.calls)
 
     def _encode(self, calls: list) -> None:

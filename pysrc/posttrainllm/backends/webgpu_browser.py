@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from ..compile.graph import REGIONS
 from ..compile.tape import Tape
 from ..errors import DeviceError, DeviceLostError, DeviceOutOfMemoryError, DeviceUnavailableError
-from .gpu.dispatch import SCRATCH, Dispatch
+from .gpu.dispatch import Dispatch
 from .gpu.limits import NAMES, Limits
-from .gpu.lower import lower
+from .gpu.lower import Lowered, lower
 from .gpu.memory import Memory
 from .gpu.ranges import TokenCheck
 
@@ -26,7 +26,7 @@ class Loaded:
     """A tape ready to run; `replay` is its JavaScript closure, prepared again when a region has moved."""
 
     tape: Tape
-    dispatches: list[Dispatch]
+    lowered: Lowered
     ranges: list
     generation: int = -1
     checked: int = -1
@@ -63,22 +63,22 @@ class WebGPUMachine:
         self.limits = Limits(**{ours: int(given[theirs]) for ours, theirs in NAMES.items()})
         self.description = f"WebGPU, {engine.description}"
         self._memory = Memory(self.limits)
-        self._last: list[Dispatch] = []
         self._tokens = TokenCheck()
 
     def allocate(self, region_bytes: dict[str, int]) -> None:
         for region, nbytes in region_bytes.items():
-            self._memory.windows(REGIONS.index(region), nbytes)  # refused before anything is made
+            self._memory.require(REGIONS.index(region), nbytes)  # refused before anything is made
         for region, nbytes in region_bytes.items():
             self._resize(REGIONS.index(region), nbytes)
         self._tokens.resize(region_bytes.get("inputs", 0))
 
-    def _resize(self, region: int, nbytes: int) -> None:
-        for number, size in self._memory.grow(region, nbytes):
+    def _resize(self, number: int, nbytes: int) -> None:
+        size = self._memory.grow(number, nbytes)
+        if size:
             self._engine.allocate(number, size)
 
     def _place(self, address: int, nbytes: int) -> tuple[int, int]:
-        return self._memory.find(address, nbytes, self._last)
+        return self._memory.find(address, nbytes)
 
     def upload(self, address: int, data) -> None:
         from pyodide.ffi import to_js
@@ -99,8 +99,8 @@ class WebGPUMachine:
     async def load_async(self, tape: Tape, progress=None) -> Loaded:
         """Lower a tape and compile its pipelines; progress(done, all) is called as they come."""
         loaded = Loaded(tape, lower(tape, self.limits), self._tokens.ranges_of(tape), progress=progress)
-        scratch = max((o.nbytes for d in loaded.dispatches for _, o, _ in d.bindings if o.region == SCRATCH), default=0)
-        self._resize(SCRATCH, scratch)
+        for number, nbytes in loaded.lowered.buffer_bytes().items():
+            self._resize(number, nbytes)
         await self._prepare(loaded)
         return loaded
 
@@ -112,7 +112,7 @@ class WebGPUMachine:
 
         if loaded.prepared is not None:
             loaded.prepared.release()
-        plan, uniforms = describe(loaded.dispatches, self._memory)
+        plan, uniforms = describe(loaded.lowered.dispatches, self._memory)
         progress = create_proxy(loaded.progress) if loaded.progress else None
         try:
             loaded.prepared = await self._await(self._engine.prepare(plan, to_js(uniforms), progress))
@@ -125,7 +125,7 @@ class WebGPUMachine:
         self._tokens.require(loaded)
         if loaded.generation != self._memory.generation:
             _wait(self._prepare(loaded))
-        self._last = loaded.dispatches
+        self._memory.last = loaded.lowered
         self._call(loaded.replay)
         if self._engine.full and _may_wait():
             self.wait()
@@ -200,9 +200,9 @@ def describe(dispatches: list[Dispatch], memory: Memory) -> tuple[str, bytes]:
         kinds = tuple((index, writes) for index, _, writes in dispatch.bindings)
         source = sources.setdefault(dispatch.source(), len(sources))
         pipeline = pipelines.setdefault((source, dispatch.entry, kinds), len(pipelines))
-        bindings = [
-            [index, *memory.locate(o.region, o.offset_bytes, o.nbytes, dispatch.kernel), o.nbytes] for index, o, _ in dispatch.bindings
-        ]
+        for _, operand, _ in dispatch.bindings:
+            memory.check(operand, dispatch.kernel)
+        bindings = [[index, o.region, o.offset_bytes, o.nbytes] for index, o, _ in dispatch.bindings]
         calls.append([pipeline, bindings, len(dispatch.uniforms), *dispatch.groups])
     uniforms = b"".join(d.uniforms.ljust(UNIFORM_STRIDE_BYTES, b"\0") for d in dispatches)
     return json.dumps({"sources": list(sources), "pipelines": list(pipelines), "dispatches": calls}), uniforms

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...compile.graph import REGIONS
 from ...compile.tape import Record
-from ...dims import ELEMENT_BYTES, product, round_up
+from ...dims import round_up
 from ...errors import DeviceLimitError
 from ...ops import Kernel
 from ...ops.spec import WRITTEN
@@ -16,6 +16,9 @@ from .limits import Limits
 
 SCRATCH = len(REGIONS)
 """The engine's own buffer, after the tape's regions: partial sums that live between two dispatches of one record."""
+
+BANK = SCRATCH + 1
+"""The first of the buffers that hold the arena's values (see banks.py)."""
 
 STEMS = (
     "fill", "normal", "embedding", "layernorm", "linear", "attention", "gelu", "add", "unembed", "cross_entropy", "grad_norm", "adamw",
@@ -29,7 +32,7 @@ def stem_of(kernel: str) -> str:
 
 @dataclass(frozen=True)
 class Operand:
-    """A range of a buffer: region index (or SCRATCH), offset and size in bytes."""
+    """A range of a buffer: its number (a region's index, SCRATCH, or BANK + bank), offset and size in bytes."""
 
     region: int
     offset_bytes: int
@@ -69,12 +72,8 @@ class Call:
     limits: Limits
 
     @classmethod
-    def of(cls, record: Record, limits: Limits) -> "Call":
-        """From a decoded record."""
-        operands = {}
-        for argument, (region, offset) in zip(record.kernel.args, record.operands):
-            nbytes = product(record.kernel.shape(argument, record.sizes)) * ELEMENT_BYTES
-            operands[argument.name] = Operand(REGIONS.index(region), offset, nbytes)
+    def of(cls, record: Record, operands: dict[str, Operand], limits: Limits) -> "Call":
+        """From a decoded record and where its operands lie."""
         params = {name: value for (name, _), value in zip(record.kernel.params, record.params)}
         return cls(record.kernel, record.sizes, params, operands, limits)
 
@@ -115,6 +114,11 @@ class Call:
                 f"{self.kernel.name} needs {max(shape):,}", "choose a smaller batch",
             )
         return Dispatch(stem, self.kernel.name, entry or self.kernel.name, given, tuple(bindings), uniforms, shape)
+
+
+def buffer_name(number: int) -> str:
+    """A buffer in words."""
+    return (*(f"region {region}" for region in REGIONS), "scratch")[number] if number < BANK else "activations"
 
 
 def spread(count: int, limits: Limits) -> tuple[int, int, int]:

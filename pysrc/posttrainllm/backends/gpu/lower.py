@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from ...compile.tape import Tape, decode
 from ...dims import ELEMENT_BYTES, PARTIAL_ELEMENTS
-from .dispatch import Call, Dispatch, Operand, ceil_div
+from .banks import Banks, place
+from .dispatch import BANK, SCRATCH, Call, Dispatch, Operand, ceil_div
 from .limits import Limits
 from .tiles import attention_tile, matmul_tile
 
@@ -205,9 +207,27 @@ LOWER: dict[str, Callable[[Call], Iterator[Dispatch]]] = {
 }
 
 
-def lower(tape: Tape, limits: Limits) -> list[Dispatch]:
-    """All dispatches of a tape, in order. Raises DeviceLimitError for what the device cannot hold or bind."""
+@dataclass(frozen=True)
+class Lowered:
+    """A tape's dispatches in order, and where its activations lie."""
+
+    dispatches: list[Dispatch]
+    banks: Banks
+
+    def buffer_bytes(self) -> dict[int, int]:
+        """Bytes needed of scratch and of every bank, by buffer number."""
+        need = {BANK + bank: nbytes for bank, nbytes in enumerate(self.banks.bank_bytes) if nbytes}
+        for dispatch in self.dispatches:
+            for _, operand, _ in dispatch.bindings:
+                if operand.region == SCRATCH:
+                    need[SCRATCH] = max(need.get(SCRATCH, 0), operand.nbytes)
+        return need
+
+
+def lower(tape: Tape, limits: Limits) -> Lowered:
+    """A tape for a device. Raises DeviceLimitError for what the device cannot hold or bind."""
+    banks = place(tape, limits)
     dispatches: list[Dispatch] = []
-    for record in decode(tape):
-        dispatches.extend(LOWER[record.kernel.name](Call.of(record, limits)))
-    return dispatches
+    for record, operands in zip(decode(tape), banks.operands):
+        dispatches.extend(LOWER[record.kernel.name](Call.of(record, operands, limits)))
+    return Lowered(dispatches, banks)

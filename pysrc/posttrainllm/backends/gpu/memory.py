@@ -1,89 +1,54 @@
-"""Where a region's bytes lie: in one buffer, or, for an arena larger than a buffer may be, in overlapping windows.
-
-A value of the arena is written and read as a whole, so only its start decides its window: window i begins at i·stride and
-is longer than the stride by as much as the largest value. Two values that share bytes at different times need not share memory.
-The flat regions (weights, gradients, moments) are seen both whole and in parts, and must lie in one buffer.
-"""
+"""Sizes of the buffers a host holds, by number; the arena has none of its own: its values lie in banks (see banks.py)."""
 
 from __future__ import annotations
 
-from ...compile.graph import ARENA, REGIONS
+from ...compile.graph import ARENA
 from ...compile.tape import OFFSET_MASK, REGION_SHIFT
 from ...dims import round_up
-from ...errors import DeviceError, DeviceLimitError
-from .dispatch import SCRATCH
+from ...errors import DeviceError
+from .dispatch import Operand, buffer_name
 from .limits import Limits
+from .lower import Lowered
 
-BUFFERS = SCRATCH + 1
 SMALLEST_BYTES = 256
 
 
 class Memory:
-    """Sizes of regions, and the buffers that a host must hold for them. A buffer's number is region + BUFFERS·window."""
+    """What is allocated. `generation` counts changes: bind groups made before one are stale."""
 
     def __init__(self, limits: Limits) -> None:
-        self.limits = limits
-        self.nbytes = [0] * BUFFERS
-        self.generation = 0
+        self.limits, self.nbytes, self.generation = limits, {}, 0
+        self.last: Lowered | None = None
+        """The tape last run: whose activations the banks hold."""
 
-    @property
-    def overlap_bytes(self) -> int:
-        """The largest value that an arena in windows may hold."""
-        return min(self.limits.binding_bytes, self.limits.buffer_bytes // 4) // 256 * 256
+    def require(self, number: int, nbytes: int) -> None:
+        """Raise DeviceLimitError where a buffer cannot be that large."""
+        if number != ARENA:
+            self.limits.require_buffer(buffer_name(number), nbytes)
 
-    @property
-    def stride_bytes(self) -> int:
-        """From one window's start to the next."""
-        return self.limits.buffer_bytes // 256 * 256 - self.overlap_bytes
-
-    def windows(self, region: int, nbytes: int) -> list[int]:
-        """Sizes of a region's buffers."""
-        if region != ARENA or nbytes <= self.limits.buffer_bytes:
-            name = (*REGIONS, "scratch")[region]
-            self.limits.require_buffer(f"region {name}", nbytes)
-            return [nbytes]
-        sizes, start = [], 0
-        while True:
-            sizes.append(min(self.stride_bytes + self.overlap_bytes, nbytes - start))
-            if start + sizes[-1] >= nbytes:
-                return sizes
-            start += self.stride_bytes
-
-    def grow(self, region: int, nbytes: int) -> list[tuple[int, int]]:
-        """(buffer number, bytes) of the buffers to make anew so that a region holds `nbytes`; none when it does already."""
+    def grow(self, number: int, nbytes: int) -> int:
+        """Bytes of the buffer to make anew so that it holds `nbytes`; 0 when it does already."""
         nbytes = round_up(max(nbytes, SMALLEST_BYTES), 256)
-        if nbytes <= self.nbytes[region]:
-            return []
-        sizes = self.windows(region, nbytes)
-        self.nbytes[region] = nbytes
+        if number == ARENA or nbytes <= self.nbytes.get(number, 0):
+            return 0
+        self.require(number, nbytes)
+        self.nbytes[number] = nbytes
         self.generation += 1
-        return [(region + BUFFERS * window, size) for window, size in enumerate(sizes)]
+        return nbytes
 
-    def locate(self, region: int, offset: int, nbytes: int, what: str = "webgpu") -> tuple[int, int]:
-        """(buffer number, offset in it) of a value. Raises DeviceError outside the region, DeviceLimitError across windows."""
-        total = self.nbytes[region]
-        if offset + nbytes > total:
-            name = (*REGIONS, "scratch")[region]
-            raise DeviceError(what, f"region {name} holds {total:,} bytes", f"{nbytes:,} at {offset:,} came")
-        if total <= self.limits.buffer_bytes:
-            return region, offset
-        window = min(offset // self.stride_bytes, len(self.windows(region, total)) - 1)
-        inside = offset - window * self.stride_bytes
-        if inside + nbytes > self.stride_bytes + self.overlap_bytes:
-            raise DeviceLimitError(
-                "webgpu", f"an activation has at most {self.overlap_bytes:,} bytes where all of them need more than one buffer",
-                f"{nbytes:,} came", "choose a smaller batch",
-            )
-        return region + BUFFERS * window, inside
+    def check(self, operand: Operand, what: str) -> None:
+        """Raise DeviceError where an operand does not lie inside its buffer."""
+        held = self.nbytes.get(operand.region, 0)
+        if operand.offset_bytes + operand.nbytes > held:
+            name = buffer_name(operand.region)
+            raise DeviceError(what, f"{name} holds {held:,} bytes", f"{operand.nbytes:,} at {operand.offset_bytes:,} came")
 
-    def find(self, address: int, nbytes: int, dispatches=()) -> tuple[int, int]:
-        """The same for a tape's address, which may point into a value of the tape last run (`dispatches`)."""
-        region, offset = address >> REGION_SHIFT, address & OFFSET_MASK
-        if self.nbytes[region] > self.limits.buffer_bytes:
-            for dispatch in dispatches:
-                for _, operand, _ in dispatch.bindings:
-                    start = operand.offset_bytes
-                    if operand.region == region and start <= offset and offset + nbytes <= start + operand.nbytes:
-                        buffer, first = self.locate(region, start, operand.nbytes)
-                        return buffer, first + offset - start
-        return self.locate(region, offset, nbytes)
+    def find(self, address: int, nbytes: int) -> tuple[int, int]:
+        """(buffer number, offset) of a tape's address."""
+        operand = Operand(address >> REGION_SHIFT, address & OFFSET_MASK, nbytes)
+        if operand.region == ARENA:
+            if self.last is None:
+                raise DeviceError("webgpu", "activations are read after a tape ran", "none has run")
+            operand = self.last.banks.find(address, nbytes)
+        self.check(operand, "webgpu")
+        return operand.region, operand.offset_bytes

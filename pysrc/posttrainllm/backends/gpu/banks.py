@@ -1,0 +1,136 @@
+"""Where a tape's activations lie on a GPU: in several buffers (banks), so that a shader's inputs and outputs stand apart.
+
+WebGPU counts access by whole buffer: an input that shares its buffer with an output must be declared read_write. On an H200 a
+matmul whose input is declared so runs at half its speed (docs/log.md). So the arena's values are taken from the tape (each from
+its first touch to its last) and placed anew: in another bank than what is read or written beside them, largest first, at the
+lowest gap. The same makes an arena larger than one buffer possible.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...compile.graph import ARENA, REGIONS
+from ...compile.tape import OFFSET_MASK, Tape, decode
+from ...dims import ELEMENT_BYTES, product, round_up
+from ...errors import DeviceError
+from ...ops.spec import WRITTEN
+from .dispatch import BANK, Operand
+from .limits import Limits
+
+FEWEST_BANKS, MOST_BANKS = 3, 16
+
+
+@dataclass(eq=False)
+class Span:
+    """A value of the arena: its place on the tape, first and last record, and its place on the device."""
+
+    start: int
+    nbytes: int
+    first: int
+    last: int
+    beside: set["Span"] = field(default_factory=set)
+    bank: int = -1
+    offset: int = 0
+
+
+@dataclass
+class Banks:
+    """operands[record][argument]; bank_bytes by bank; spans in order of birth."""
+
+    operands: list[dict[str, Operand]]
+    bank_bytes: list[int]
+    spans: list[Span]
+
+    def find(self, address: int, nbytes: int) -> Operand:
+        """Where bytes of the arena lie after the tape ran. Raises DeviceError when the tape wrote nothing there."""
+        offset = address & OFFSET_MASK
+        for span in reversed(self.spans):
+            if span.start <= offset and offset + nbytes <= span.start + span.nbytes:
+                return Operand(BANK + span.bank, span.offset + offset - span.start, nbytes)
+        raise DeviceError("webgpu", "activations are read after the tape that made them", f"{nbytes:,} bytes at {offset:,} came")
+
+
+def place(tape: Tape, limits: Limits) -> Banks:
+    """Banks for a tape. Raises DeviceLimitError when a value, or all of them in MOST_BANKS buffers, cannot be held."""
+    spans, uses = _spans(tape)
+    _keep_survivors(spans, len(uses))
+    count = FEWEST_BANKS
+    while True:
+        sizes = _pack(spans, count)
+        if max(sizes) <= limits.buffer_bytes:
+            break
+        if count == MOST_BANKS:
+            limits.require_buffer("a part of the activations", max(sizes))
+        count = min(MOST_BANKS, count * 2)
+    operands = [
+        {name: Operand(BANK + o.bank, o.offset, o.nbytes) if isinstance(o, Span) else o for name, o in use.items()} for use in uses
+    ]
+    return Banks(operands, sizes, spans)
+
+
+def _spans(tape: Tape) -> tuple[list[Span], list[dict]]:
+    """The arena's values in order of birth, and for each record its operands by argument (a Span in the arena)."""
+    spans: list[Span] = []
+    live: dict[tuple[int, int], Span] = {}
+    uses: list[dict] = []
+    for index, record in enumerate(decode(tape)):
+        use, written, read = {}, [], []
+        for argument, (region, offset) in zip(record.kernel.args, record.operands):
+            nbytes = product(record.kernel.shape(argument, record.sizes)) * ELEMENT_BYTES
+            number = REGIONS.index(region)
+            if number != ARENA:
+                use[argument.name] = Operand(number, offset, nbytes)
+                continue
+            span = live.get((offset, nbytes))
+            if span is None or argument.role in ("out", "saved"):
+                span = live[offset, nbytes] = Span(offset, nbytes, index, index)
+                spans.append(span)
+            span.last = index
+            use[argument.name] = span
+            (written if argument.role in WRITTEN else read).append(span)
+        for out in written:
+            for source in read:
+                out.beside.add(source)
+                source.beside.add(out)
+        uses.append(use)
+    return spans, uses
+
+
+def _keep_survivors(spans: list[Span], records: int) -> None:
+    """What nothing later covers on the tape's arena may be read after it (the plan's `keep`): it lives to the end."""
+    later: list[tuple[int, int]] = []
+    for span in reversed(spans):
+        start, stop = span.start, span.start + span.nbytes
+        if not any(first < stop and start < end for first, end in later):
+            span.last = records
+        later.append((start, stop))
+
+
+def _pack(spans: list[Span], count: int) -> list[int]:
+    """Give every span a bank and an offset; returns the banks' sizes."""
+    sizes = [0] * count
+    placed: list[list[Span]] = [[] for _ in range(count)]
+    for span in spans:
+        span.bank = -1
+    for span in sorted(spans, key=lambda s: (-s.nbytes, s.first)):
+        nbytes = round_up(span.nbytes, 256)
+        best = None
+        for bank in range(count):
+            shared = sum(other.nbytes for other in span.beside if other.bank == bank)
+            offset = 0
+            first, last = span.first, span.last
+            busy = [(o.offset, o.offset + o.nbytes) for o in placed[bank] if o.first <= last and first <= o.last]
+            busy.sort()
+            for start, stop in busy:
+                if start - offset >= nbytes:
+                    break
+                offset = max(offset, round_up(stop, 256))
+            grown = max(0, offset + nbytes - sizes[bank])
+            if best is None or (shared, grown, sizes[bank]) < best[:3]:
+                best = (shared, grown, sizes[bank], bank, offset)
+        span.bank, span.offset = best[3], best[4]
+        placed[span.bank].append(span)
+        sizes[span.bank] = max(sizes[span.bank], span.offset + nbytes)
+    return sizes
+
