@@ -36,7 +36,7 @@ double tiles_in_cache(float* scratch) {
   constexpr int64_t m = 4 * kTileM, k = 128;
   float* b = scratch + m * k;
   float* c = b + k * kTileN;
-  const int repeats = 400;
+  const int repeats = 2000;
   double start = now();
   for (int i = 0; i < repeats; i++)
     multiply_columns({m, kTileN, k, scratch, kTileM, kTileM * k, b, kTileN, 0, c, kTileN, nullptr, false});
@@ -47,7 +47,7 @@ double tiles_in_cache(float* scratch) {
 
 double bench_peak(double seconds, float* scratch);
 double bench_peak(double seconds, float* scratch) {
-  const int64_t rounds = 100000;
+  const int64_t rounds = 400000;  // long against the coarse clock of a page
   double best = 0, end = now() + seconds;
   volatile float sink = 0, one = 1.0f;
   // Called through a pointer: Binaryen would inline it, and V8 optimises functions when they are called again.

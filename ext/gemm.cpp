@@ -117,7 +117,7 @@ void transposed(Run& run, const Gemm& g) {
 void gemm(Run& run, const Gemm& g) {
   if (g.layout == TN)
     transposed(run, g);
-  else if (g.m <= 4 * kTileM)
+  else if (g.m <= 16 * kTileM)
     few_rows(run, g);
   else
     many_rows(run, g);

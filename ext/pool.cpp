@@ -22,9 +22,13 @@ struct Pool::Threads {
 
 namespace {
 
-// Long enough to bridge the gap between two kernels of a tape (about 1 us), short enough to give the core back when the
-// host language takes over between steps.
+// Some 50 us: long enough to bridge the gap between two kernels of a tape, short enough to give the core back when the host
+// language takes over between steps. WebAssembly has no pause, so there a spin is shorter.
+#if defined(__EMSCRIPTEN__)
+constexpr int kSpins = 20000;
+#else
 constexpr int kSpins = 4000;
+#endif
 
 inline void pause_briefly() {
 #if defined(__x86_64__) || defined(__i386__)
