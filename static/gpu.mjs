@@ -11,7 +11,8 @@ const LIMITS = [
 ];
 
 /** An Engine on the best adapter of `gpu` (navigator.gpu). `clamp` lowers limits (tests). Throws where there is none. */
-export async function openGPU(gpu = globalThis.navigator?.gpu, clamp = {}) {
+export async function openGPU(gpu, clamp = {}) {
+  gpu ??= globalThis.navigator?.gpu;
   if (!gpu) throw new Error("this browser has no WebGPU");
   const adapter = await gpu.requestAdapter({ powerPreference: "high-performance" });
   if (!adapter) throw new Error("no graphics adapter was found");

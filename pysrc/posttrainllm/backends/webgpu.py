@@ -146,6 +146,10 @@ class WebGPUMachine:
         buffer, offset = self._place(address, nbytes)
         return bytes(self._call(self._queue.read_buffer, buffer, offset, nbytes))
 
+    def view(self, address: int, nbytes: int) -> memoryview:
+        """A copy, to be read: a GPU's memory cannot be looked into."""
+        return memoryview(self.download(address, nbytes))
+
     def ring(self, address: int, nbytes: int, every: int = 8, slots: int = 3) -> MetricRing:
         """Numbers of each step, read back without waiting for the GPU (see MetricRing)."""
         return MetricRing(self, address, nbytes, every, slots)

@@ -96,6 +96,10 @@ class WebGPUMachine:
     def download(self, address: int, nbytes: int) -> bytes:
         return _wait(self.download_async(address, nbytes))
 
+    def view(self, address: int, nbytes: int) -> memoryview:
+        """A copy, to be read: a GPU's memory cannot be looked into."""
+        return memoryview(self.download(address, nbytes))
+
     async def load_async(self, tape: Tape, progress=None) -> Loaded:
         """Lower a tape and compile its pipelines; progress(done, all) is called as they come."""
         loaded = Loaded(tape, lower(tape, self.limits), self._tokens.ranges_of(tape), progress=progress)

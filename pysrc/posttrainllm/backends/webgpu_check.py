@@ -1,0 +1,94 @@
+"""The GPU's start-up self-test: a small GPT's loss and every gradient beside the float64 reference, before a GPU may train.
+
+A driver that is wrong in one op shows in the gradients behind it: the first one off, from the loss down, names where.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from ..compile.tape import address
+from ..errors import SelfTestError
+from ..model.config import GPTConfig
+from ..model.gpt import Layout
+from ..model.program import DLOSS, LOSS, NORM, RECIPE, SEED, initial_weights, pack_recipe, training_step
+from ..ops.lazy import np
+from .reference import ReferenceMachine
+
+CONFIG = GPTConfig(layers=2, channels=20, heads=2, context=9, vocabulary=23, batch=3)
+RECIPE_VALUES = (0.01, 0.9, 0.95, 1e-8, 0.1, 1.0, 10.0, 20.0)
+ALLOWED = 1e-3
+"""Of a gradient's root mean square. float32 on this model gives 1e-6; a wrong op gives 1e-1 or more."""
+
+
+async def check(machine) -> None:
+    """Train one step on the machine and on the reference. Raises SelfTestError, naming what is off and by how much."""
+    got, expected = await _step(machine), await _step(ReferenceMachine())
+    for name, judge in expected.items():
+        mine = got[name]
+        size = float(np.sqrt((judge**2).mean()))
+        if not np.isfinite(mine).all():
+            raise _refused(machine, name, "numbers that are not finite")
+        if not mine.any():
+            raise _refused(machine, name, "only zeros")
+        error = float(np.sqrt(((mine - judge) ** 2).mean()))
+        if error > ALLOWED * size:
+            raise _refused(machine, name, f"values off by {error / size:.1%}")
+
+
+def check_now(machine) -> None:
+    """The same for an engine that never makes one wait (wgpu-py)."""
+    try:
+        check(machine).send(None)
+    except StopIteration:
+        return
+    raise SelfTestError(machine.description, "its self-test runs at once", "it waits", "use `await check(machine)`")
+
+
+def _refused(machine, name: str, came: str) -> SelfTestError:
+    return SelfTestError(
+        machine.description, f"a training step gives the reference's {name}", f"{came} came",
+        "another engine is used; please report the device",
+    )
+
+
+async def _step(machine) -> dict:
+    """float64 arrays by name: loss, weights' gradients from the last layer to the first, the norm, a stepped weight."""
+    initial, step = initial_weights(CONFIG), training_step(CONFIG)
+    need: dict[str, int] = {}
+    for each in (initial, step):
+        for region, nbytes in each.plan.region_bytes.items():
+            need[region] = max(need.get(region, 0), nbytes)
+    machine.allocate(need)
+    machine.upload(address(SEED), struct.pack("<Q", 7))
+    machine.upload(address(DLOSS), struct.pack("<f", 1.0))
+    machine.replay(await _load(machine, initial.tape))
+    count = CONFIG.batch * CONFIG.context
+    tokens = [(i * 7 + 5) % CONFIG.vocabulary for i in range(count)]
+    targets = [(i * 11 + 1) % CONFIG.vocabulary if i % 5 else -100 for i in range(count)]
+    machine.upload(address(step.tokens), struct.pack(f"<{count}i", *tokens))
+    machine.upload(address(step.targets), struct.pack(f"<{count}i", *targets))
+    machine.upload(address(RECIPE), pack_recipe(RECIPE_VALUES))
+    machine.replay(await _load(machine, step.tape))
+    weights = Layout.of(CONFIG).values()
+    places = {"loss": (address(LOSS), 4)}
+    places |= {f"gradient of {name}": step.address(name) for name in sorted(weights, key=_depth)}
+    places |= {"gradient norm": (address(NORM), 4)}
+    places |= {f"new {name}": (address(value), value.nbytes) for name, value in weights.items()}
+    return {name: np.frombuffer(await _read(machine, *place), "<f4").astype(float) for name, place in places.items()}
+
+
+def _depth(name: str) -> tuple:
+    """Backward's order: the head's side first."""
+    parts = name.split(".")
+    order = {"ln_f": 0, "blocks": 1, "wpe": 2, "wte": 3}[parts[0]]
+    inside = ("mlp.proj", "mlp.fc", "ln_2", "attn.proj", "attn.qkv", "ln_1")
+    return (order, -int(parts[1]) if order == 1 else 0, next((i for i, part in enumerate(inside) if part in name), 0))
+
+
+async def _load(machine, tape):
+    return await machine.load_async(tape) if hasattr(machine, "load_async") else machine.load(tape)
+
+
+async def _read(machine, where: int, nbytes: int) -> bytes:
+    return await machine.download_async(where, nbytes) if hasattr(machine, "download_async") else machine.download(where, nbytes)

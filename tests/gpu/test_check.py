@@ -1,0 +1,40 @@
+"""The self-test lets a right GPU pass and refuses one whose shader is wrong, saying where."""
+
+import pytest
+
+from posttrainllm.backends.gpu.dispatch import Dispatch
+from posttrainllm.backends.gpu.limits import DEFAULT
+from posttrainllm.backends.webgpu_check import check_now
+from posttrainllm.errors import SelfTestError
+
+pytestmark = pytest.mark.native_only(reason="wgpu-py drives the GPU here; e2e does in the browser")
+SOURCE = Dispatch.source
+FAULTS = [
+    ("attention_backward", "dqkv[at] = value.x;", "dqkv[at] = 0.0;", r"gradient of blocks\.1\.attn\.qkv"),
+    ("layernorm_backward", "dweight[c] += sum;", "dweight[c] += 0.0 * sum;", r"gradient of ln_f\.weight; only zeros"),
+    ("cross_entropy_backward", "dlogits[i] = change;", "dlogits[i] = -change;", r"gradient of ln_f\.(weight|bias); values off by 200"),
+    ("unembed", "logits[at] = value;", "logits[at] = 2.0 * value;", "reference's loss"),
+    ("adamw", "let new_m = beta1 * m[i] +", "let new_m = beta2 * m[i] + 2.0 *", "new "),
+]
+
+
+def test_a_right_gpu_passes(gpu):
+    check_now(gpu)
+
+
+@pytest.mark.parametrize("kernel, right, wrong, where", FAULTS, ids=[fault[0] for fault in FAULTS])
+def test_a_wrong_shader_is_refused(open_gpu, monkeypatch, kernel, right, wrong, where):
+    hit = []
+
+    def source(self):
+        text = SOURCE(self)
+        if self.kernel == kernel and right in text:
+            hit.append(kernel)
+            return text.replace(right, wrong)
+        return text
+
+    monkeypatch.setattr(Dispatch, "source", source)
+    machine = open_gpu(DEFAULT)
+    with pytest.raises(SelfTestError, match=where):
+        check_now(machine)
+    assert hit, "the fault was not put in"
