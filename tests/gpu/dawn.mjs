@@ -32,5 +32,4 @@ pyodide.runPython("import sys; sys.path.insert(0, '/lib/pkg')");
 const run = pyodide.runPython("from in_pyodide import run; run");
 let question = "";
 for await (const part of process.stdin) question += part;
-console.log(await run(question));
-process.exit(0);
+process.stdout.write((await run(question)) + "\n", () => process.exit(0)); // exit would cut a pipe after 64 KiB
