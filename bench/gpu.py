@@ -79,7 +79,6 @@ def median_ms(machine, loaded, repeats: int, inner: int) -> float:
 def random_regions(machine, region_bytes) -> None:
     """Random numbers everywhere: zeros run faster than data."""
     import numpy as np
-
     from posttrainllm.compile.graph import REGIONS
     from posttrainllm.compile.tape import REGION_SHIFT
 
@@ -102,7 +101,14 @@ def matmul(machine, size: int, layouts: list[str]) -> list[dict]:
             tiles.FORCED = [(tile, 1)]
             try:
                 ms = median_ms(machine, machine.load(tape), 5, 5)
-                rows.append({"layout": layout, "tile": list(tile.constants().values()), "ms": ms, "tflops": 2 * size**3 / ms / 1e9})
+                rows.append(
+                    {
+                        "layout": layout,
+                        "tile": list(tile.constants().values()),
+                        "ms": ms,
+                        "tflops": 2 * size**3 / ms / 1e9,
+                    }
+                )
             except Exception as error:  # noqa: BLE001 - a tile that a driver refuses is a result
                 rows.append({"layout": layout, "tile": list(tile.constants().values()), "error": str(error)[:200]})
             finally:
@@ -179,7 +185,15 @@ def attention(machine, sizes: dict[str, int], label: str = "") -> list[dict]:
                 for entry, (_, us) in kernel_times(machine, loaded).items():
                     products = {"attention": 2, "attention_backward": 3, "attention_backward_keys": 4}[entry]
                     flops = products * sizes["B"] * sizes["H"] * sizes["T"] ** 2 * sizes["D"]
-                    rows.append({"preset": label, "entry": entry, "tile": list(tile.constants().values()), "us": us, "tflops": round(flops / us / 1e6, 2)})
+                    rows.append(
+                        {
+                            "preset": label,
+                            "entry": entry,
+                            "tile": list(tile.constants().values()),
+                            "us": us,
+                            "tflops": round(flops / us / 1e6, 2),
+                        }
+                    )
                     print(json.dumps(rows[-1]), flush=True)
             except Exception as error:  # noqa: BLE001
                 print(json.dumps({"tile": list(tile.constants().values()), "error": str(error)[:200]}), flush=True)
@@ -255,7 +269,11 @@ def kernel_times(machine, loaded) -> dict[str, tuple[int, float]]:
     for _ in range(2):
         encoder = device.create_command_encoder()
         for number, dispatch in enumerate(loaded.lowered.dispatches):
-            writes = {"query_set": queries, "beginning_of_pass_write_index": 2 * number, "end_of_pass_write_index": 2 * number + 1}
+            writes = {
+                "query_set": queries,
+                "beginning_of_pass_write_index": 2 * number,
+                "end_of_pass_write_index": 2 * number + 1,
+            }
             compute = encoder.begin_compute_pass(timestamp_writes=writes)
             compute.set_pipeline(machine._pipeline(dispatch)[0])
             compute.set_bind_group(0, loaded.kept[1 + number])
@@ -287,7 +305,9 @@ def main() -> None:
 
         real = machine.limits
         machine.close()
-        machine = WebGPUMachine(limits=replace(DEFAULT, buffer_bytes=real.buffer_bytes, binding_bytes=real.binding_bytes))
+        machine = WebGPUMachine(
+            limits=replace(DEFAULT, buffer_bytes=real.buffer_bytes, binding_bytes=real.binding_bytes)
+        )
     print(machine.description, machine.limits)
     rows = []
     if options.what == "matmul":

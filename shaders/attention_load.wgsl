@@ -1,5 +1,6 @@
 // Rows of {FROM} into the tiles. BATCH: all loads of a thread before its first store, which hides their latency but costs
-// registers (in the backward passes more than it gains). `first` is the element where row 0 of this head begins, `stride` the elements between rows.
+// registers (in the backward passes more than it gains). `first` is the element where row 0 of this head begins, `stride`
+// the elements between rows.
 fn {FROM}_vector(first: u32, stride: u32, row: u32, d: u32) -> vec4f {
     var value = vec4f(0.0);
     if (row < sizes.T && d < D) {

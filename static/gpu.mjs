@@ -31,6 +31,7 @@ class Engine {
     this.limits = JSON.stringify(limits);
     const info = adapter.info ?? {};
     this.description = [info.description, info.device, info.architecture, info.vendor].find((text) => text) ?? "GPU";
+    this.software = Boolean(info.isFallbackAdapter) || /swiftshader|llvmpipe/i.test(this.description);
     this.failed = ""; // why nothing more may be believed; "lost: …" when the device is gone
     this.buffers = new Map(); // by number: a region, scratch, or a bank of activations
     this.pipelines = new Map();

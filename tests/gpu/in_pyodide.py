@@ -53,6 +53,7 @@ async def run(asked: str) -> str:
     rows += await ring.drain_async()
     answer = {
         "description": machine.description,
+        "software": machine.software,
         "losses": [struct.unpack_from("<f", row, 0)[0] for row in rows],
         "norms": [struct.unpack_from("<f", row, 256)[0] for row in rows],
         "gradients": gradients, "progress": seen[-1], "dispatches": len(loaded.lowered.dispatches), "prepare_seconds": prepare_seconds,

@@ -1,7 +1,6 @@
 """Activations on a GPU: nothing alive is overwritten, inputs and outputs stand apart, and memory is hardly more than the plan's."""
 
 import pytest
-
 from posttrainllm.backends.gpu.banks import place
 from posttrainllm.backends.gpu.limits import DEFAULT
 from posttrainllm.compile.graph import ARENA
@@ -23,7 +22,11 @@ def test_no_two_values_alive_together_overlap(name):
     for index, one in enumerate(spans):
         for other in spans[:index]:
             alive = one.first <= other.last and other.first <= one.last
-            apart = one.bank != other.bank or one.offset + one.nbytes <= other.offset or other.offset + other.nbytes <= one.offset
+            apart = (
+                one.bank != other.bank
+                or one.offset + one.nbytes <= other.offset
+                or other.offset + other.nbytes <= one.offset
+            )
             assert apart or not alive, f"{one} {other}"
     assert all(span.offset % 256 == 0 for span in spans)
 

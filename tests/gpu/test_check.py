@@ -1,7 +1,6 @@
 """The self-test lets a right GPU pass and refuses one whose shader is wrong, saying where."""
 
 import pytest
-
 from posttrainllm.backends.gpu.dispatch import Dispatch
 from posttrainllm.backends.gpu.limits import DEFAULT
 from posttrainllm.backends.webgpu_check import check_now
@@ -12,7 +11,12 @@ SOURCE = Dispatch.source
 FAULTS = [
     ("attention_backward", "dqkv[at] = value.x;", "dqkv[at] = 0.0;", r"gradient of blocks\.1\.attn\.qkv"),
     ("layernorm_backward", "dweight[c] += sum;", "dweight[c] += 0.0 * sum;", r"gradient of ln_f\.weight; only zeros"),
-    ("cross_entropy_backward", "dlogits[i] = change;", "dlogits[i] = -change;", r"gradient of ln_f\.(weight|bias); values off by 200"),
+    (
+        "cross_entropy_backward",
+        "dlogits[i] = change;",
+        "dlogits[i] = -change;",
+        r"gradient of ln_f\.(weight|bias); values off by 200",
+    ),
     ("unembed", "logits[at] = value;", "logits[at] = 2.0 * value;", "reference's loss"),
     ("adamw", "let new_m = beta1 * m[i] +", "let new_m = beta2 * m[i] + 2.0 *", "new "),
 ]

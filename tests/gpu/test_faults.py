@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
-
 from posttrainllm.backends.gpu.dispatch import Dispatch
 from posttrainllm.backends.gpu.limits import DEFAULT
 from posttrainllm.backends.gpu.lower import lower
 from posttrainllm.errors import DeviceError, DeviceLimitError, DeviceLostError
 from posttrainllm.model.config import GPTConfig
 from posttrainllm.model.program import LOSS, NORM, training_step
+
 from tests.gpu.test_training import ODD, Run
 from tests.helpers.cases import base_case
 from tests.helpers.kernels import check_parity
@@ -72,7 +72,10 @@ def test_a_weight_past_the_largest_binding_is_refused_with_figures():
         lower(training_step(GPTConfig(1, 64, 2, 8, 512, 1)).tape, limits)
 
 
-@pytest.mark.parametrize("name, count, binding_bytes", [("fill", 100_003, 1 << 16), ("adamw", 100_003, 1 << 16), ("grad_norm", 2_200_003, 1 << 22)])
+@pytest.mark.parametrize(
+    "name, count, binding_bytes",
+    [("fill", 100_003, 1 << 16), ("adamw", 100_003, 1 << 16), ("grad_norm", 2_200_003, 1 << 22)],
+)
 def test_flat_kernels_are_cut_at_the_largest_binding(open_gpu, name, count, binding_bytes):
     """A flat buffer may be larger than what a shader sees at once."""
     case = base_case(name, N=count)

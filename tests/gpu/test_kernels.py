@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-
 from posttrainllm.backends.gpu import lower, tiles
 from posttrainllm.backends.gpu.tiles import AttentionTile, MatmulTile
 from posttrainllm.ops import KERNELS
+
 from tests.helpers.cases import ALL_CASES, base_case
 from tests.helpers.kernels import check_parity
 
@@ -38,7 +38,14 @@ def test_attention_at_the_longest_context(gpu):
     check_parity(gpu, base_case("attention_backward", B=1, H=1, D=16, T=2048))
 
 
-PRODUCTS = ("linear", "linear_backward_input", "linear_backward_weight", "unembed", "unembed_backward_input", "unembed_backward_weight")
+PRODUCTS = (
+    "linear",
+    "linear_backward_input",
+    "linear_backward_weight",
+    "unembed",
+    "unembed_backward_input",
+    "unembed_backward_weight",
+)
 EDGES = ((132, 68, 132), (64, 128, 256), (3, 20, 8))
 
 
@@ -49,7 +56,10 @@ def test_matmul_by_blocks_at_their_edges(gpu, name, monkeypatch):
         check_parity(gpu, base_case(name, R=rows, I=inputs, O=outputs, C=inputs, V=outputs))
 
 
-@pytest.mark.parametrize("name, tile", [("linear", SHIPPED[0]), ("linear_backward_input", SHIPPED[1]), ("linear_backward_weight", SHIPPED[2])])
+@pytest.mark.parametrize(
+    "name, tile",
+    [("linear", SHIPPED[0]), ("linear_backward_input", SHIPPED[1]), ("linear_backward_weight", SHIPPED[2])],
+)
 def test_tiles_as_shipped(gpu, name, tile, monkeypatch):
     assert tile.fits(gpu.limits)
     monkeypatch.setattr(tiles, "FORCED", [(tile, 1)])
@@ -78,7 +88,13 @@ def test_two_runs_give_the_same_bits(gpu):
     from tests.helpers.cases import inputs_for
     from tests.helpers.kernels import run_kernel
 
-    for name in ("embedding_backward", "linear_backward_weight", "layernorm_backward", "attention_backward", "grad_norm"):
+    for name in (
+        "embedding_backward",
+        "linear_backward_weight",
+        "layernorm_backward",
+        "attention_backward",
+        "grad_norm",
+    ):
         case = base_case(name, D=16)
         inputs = inputs_for(case)
         once, again = (run_kernel(gpu, case.kernel, case.sizes, case.params, **inputs) for _ in range(2))

@@ -3,7 +3,6 @@
 import re
 
 import pytest
-
 from posttrainllm.backends.gpu import shader
 from posttrainllm.backends.gpu.dispatch import STEMS, stem_of
 from posttrainllm.ops import KERNELS
@@ -52,6 +51,8 @@ def test_directives():
         "const COUNT = 2u;", "const TWICE = COUNT * 2u;", "//! unroll i TWICE", "//! if TWICE == 4 && !OFF", "sum += v{i}.{xyzw[i]};",
         "//! else", "no", "//! end", "//! end",
     ]  # fmt: skip
-    assert shader.Expansion({"COUNT": 2}).run(["const OFF = false;", *lines])[-4:] == [f"sum += v{i}.{'xyzw'[i]};" for i in range(4)]
+    assert shader.Expansion({"COUNT": 2}).run(["const OFF = false;", *lines])[-4:] == [
+        f"sum += v{i}.{'xyzw'[i]};" for i in range(4)
+    ]
     with pytest.raises(ValueError, match="no //! end"):
         shader.Expansion({}).run(["//! if true", "x"])

@@ -5,14 +5,23 @@ import struct
 
 import numpy as np
 import pytest
-
 from posttrainllm.backends.reference import ReferenceMachine
 from posttrainllm.compile.tape import address
 from posttrainllm.dims import product
 from posttrainllm.errors import DataError
 from posttrainllm.model.config import GPTConfig
-from posttrainllm.model.program import DLOSS, LOSS, NORM, RECIPE, SEED, evaluation, initial_weights, pack_recipe, training_step
 from posttrainllm.model.gpt import Layout
+from posttrainllm.model.program import (
+    DLOSS,
+    LOSS,
+    NORM,
+    RECIPE,
+    SEED,
+    evaluation,
+    initial_weights,
+    pack_recipe,
+    training_step,
+)
 
 pytestmark = pytest.mark.native_only(reason="wgpu-py drives the GPU here; e2e does in the browser")
 ODD = GPTConfig(layers=2, channels=21, heads=3, context=13, vocabulary=29, batch=3)
@@ -64,7 +73,11 @@ class Run:
 
 @pytest.mark.parametrize("config", [ODD, EVEN], ids=["odd", "even"])
 def test_logits_and_every_gradient(gpu, config):
-    mine, judge, near = Run(gpu, config), Run(ReferenceMachine(), config), Run(ReferenceMachine(), config, nudge=2.0**-23)
+    mine, judge, near = (
+        Run(gpu, config),
+        Run(ReferenceMachine(), config),
+        Run(ReferenceMachine(), config, nudge=2.0**-23),
+    )
     for run in (mine, judge, near):
         run.feed(1, run.evaluation)
         run.machine.replay(run.machine.load(run.evaluation.tape))

@@ -46,12 +46,18 @@ def open_adapter():
     try:
         import wgpu
     except ImportError as error:
-        raise DeviceUnavailableError("webgpu", "the package wgpu drives the GPU", "it is not installed", "pip install wgpu") from error
-    adapters = [a for a in wgpu.gpu.enumerate_adapters_sync() if a.info["backend_type"] not in ("OpenGL", "OpenGLES", "Null")]
+        raise DeviceUnavailableError(
+            "webgpu", "the package wgpu drives the GPU", "it is not installed", "pip install wgpu"
+        ) from error
+    adapters = [
+        a for a in wgpu.gpu.enumerate_adapters_sync() if a.info["backend_type"] not in ("OpenGL", "OpenGLES", "Null")
+    ]
     order = {"DiscreteGPU": 0, "IntegratedGPU": 1, "VirtualGPU": 2, "CPU": 3}
     adapters.sort(key=lambda a: order.get(a.info["adapter_type"], 4))
     if not adapters:
-        raise DeviceUnavailableError("webgpu", "a GPU with a Vulkan, Metal or D3D12 driver", "none was found", "use device=\"cpu\"")
+        raise DeviceUnavailableError(
+            "webgpu", "a GPU with a Vulkan, Metal or D3D12 driver", "none was found", 'use device="cpu"'
+        )
     return adapters[0]
 
 
@@ -82,10 +88,13 @@ class WebGPUMachine:
         self._watch = Watch()
         logging.getLogger("wgpu").addHandler(self._watch)
         features = {"timestamp-query"} & set(adapter.features)
-        self._device = self._call(adapter.request_device_sync, required_features=sorted(features), required_limits=_dashed(wanted))
+        self._device = self._call(
+            adapter.request_device_sync, required_features=sorted(features), required_limits=_dashed(wanted)
+        )
         self.features = features
         self._queue = self._device.queue
         self.description = f"WebGPU, {adapter.info['device'] or adapter.info['vendor']}"
+        self.software = adapter.info["adapter_type"] == "CPU"  # a CPU that plays a GPU: right, and slower than the cpu engine
         self._buffers: dict[int, object] = {}
         self._memory = Memory(self.limits)
         self._tokens = TokenCheck()
@@ -167,7 +176,9 @@ class WebGPUMachine:
         layout_key = tuple((index, writes) for index, _, writes in dispatch.bindings)
         key = (dispatch.kernel, dispatch.entry, dispatch.constants, layout_key)
         if key not in self._pipelines:
-            kinds = [(index, "storage" if writes else "read-only-storage") for index, writes in layout_key] + [(15, "uniform")]
+            kinds = [(index, "storage" if writes else "read-only-storage") for index, writes in layout_key] + [
+                (15, "uniform")
+            ]
             compute = self._wgpu.ShaderStage.COMPUTE
             layout = self._call(
                 self._device.create_bind_group_layout,
@@ -192,10 +203,24 @@ class WebGPUMachine:
         loaded.calls, loaded.kept = [], [uniforms]
         for number, dispatch in enumerate(dispatches):
             pipeline, layout = self._pipeline(dispatch)
-            entries = [{"binding": 15, "resource": {"buffer": uniforms, "offset": number * UNIFORM_STRIDE_BYTES, "size": len(dispatch.uniforms)}}]
+            entries = [
+                {
+                    "binding": 15,
+                    "resource": {
+                        "buffer": uniforms,
+                        "offset": number * UNIFORM_STRIDE_BYTES,
+                        "size": len(dispatch.uniforms),
+                    },
+                }
+            ]
             for index, o, _ in dispatch.bindings:
                 self._memory.check(o, dispatch.kernel)
-                entries.append({"binding": index, "resource": {"buffer": self._buffers[o.region], "offset": o.offset_bytes, "size": o.nbytes}})
+                entries.append(
+                    {
+                        "binding": index,
+                        "resource": {"buffer": self._buffers[o.region], "offset": o.offset_bytes, "size": o.nbytes},
+                    }
+                )
             group = self._call(self._device.create_bind_group, layout=layout, entries=entries)
             loaded.calls.append((pipeline._internal, group._internal, *dispatch.groups))
             loaded.kept.append(group)
@@ -247,7 +272,19 @@ def _device_error(message: str, kind: str) -> DeviceError:
     """wgpu's message as our error; the first lines say what and where."""
     short = " ".join(line.strip() for line in message.splitlines()[:6])
     if "lost" in message.lower():
-        return DeviceLostError("webgpu", "the GPU stays until the run ends", f"it went away ({short})", "the run stopped; go on from the last checkpoint")
+        return DeviceLostError(
+            "webgpu",
+            "the GPU stays until the run ends",
+            f"it went away ({short})",
+            "the run stopped; go on from the last checkpoint",
+        )
     if "OutOfMemory" in kind or "out of memory" in message.lower():
-        return DeviceOutOfMemoryError("webgpu", "the GPU has room for the model", f"it refused ({short})", "choose a smaller model or a smaller batch")
-    return DeviceError("webgpu", "the GPU takes every command", f"it reported: {short}", "the run stopped; please report this")
+        return DeviceOutOfMemoryError(
+            "webgpu",
+            "the GPU has room for the model",
+            f"it refused ({short})",
+            "choose a smaller model or a smaller batch",
+        )
+    return DeviceError(
+        "webgpu", "the GPU takes every command", f"it reported: {short}", "the run stopped; please report this"
+    )

@@ -35,20 +35,25 @@ class Loaded:
     progress: object = field(default=None, repr=False)
 
 
-async def open_webgpu(clamp: dict[str, int] | None = None) -> "WebGPUMachine":
+async def open_webgpu(clamp: dict[str, int] | None = None) -> WebGPUMachine:
     """The machine of this page's WebGPU. `clamp` lowers limits by WebGPU's names (tests).
 
     The worker registers static/gpu.mjs as the module posttrainllm_gpu. Raises DeviceUnavailableError.
     """
     import posttrainllm_gpu as host
+    from js import Object
     from pyodide.ffi import JsException, to_js
 
-    from js import Object
-
     try:
-        engine = await host.openGPU(None, to_js(clamp or {}, dict_converter=Object.fromEntries)) if clamp else await host.openGPU()
+        engine = (
+            await host.openGPU(None, to_js(clamp or {}, dict_converter=Object.fromEntries))
+            if clamp
+            else await host.openGPU()
+        )
     except JsException as error:
-        raise DeviceUnavailableError("webgpu", "the browser gives the page a GPU", str(error), "the CPU engine is used") from error
+        raise DeviceUnavailableError(
+            "webgpu", "the browser gives the page a GPU", str(error), "the CPU engine is used"
+        ) from error
     return WebGPUMachine(engine)
 
 
@@ -62,6 +67,7 @@ class WebGPUMachine:
         given = json.loads(engine.limits)
         self.limits = Limits(**{ours: int(given[theirs]) for ours, theirs in NAMES.items()})
         self.description = f"WebGPU, {engine.description}"
+        self.software = bool(engine.software)  # a CPU that plays a GPU: right, and slower than the cpu engine
         self._memory = Memory(self.limits)
         self._tokens = TokenCheck()
 
@@ -147,7 +153,7 @@ class WebGPUMachine:
         """The same, from plain code."""
         _wait(self.wait_async())
 
-    def ring(self, address: int, nbytes: int, every: int = 8) -> "MetricRing":
+    def ring(self, address: int, nbytes: int, every: int = 8) -> MetricRing:
         """Numbers of each step, read back without waiting for the GPU."""
         index, offset = self._place(address, nbytes)
         return MetricRing(self, self._engine.ring(index, offset, nbytes, every), nbytes)
@@ -215,10 +221,22 @@ def describe(dispatches: list[Dispatch], memory: Memory) -> tuple[str, bytes]:
 def device_error(message: str) -> DeviceError:
     """gpu.mjs's message as our error."""
     if "lost" in message:
-        return DeviceLostError("webgpu", "the GPU stays until the run ends", f"it went away ({message})", "the run stopped; go on from the last checkpoint")
+        return DeviceLostError(
+            "webgpu",
+            "the GPU stays until the run ends",
+            f"it went away ({message})",
+            "the run stopped; go on from the last checkpoint",
+        )
     if "out of memory" in message:
-        return DeviceOutOfMemoryError("webgpu", "the GPU has room for the model", f"it refused ({message})", "choose a smaller model or a smaller batch")
-    return DeviceError("webgpu", "the GPU takes every command", f"it reported: {message}", "the run stopped; please report this")
+        return DeviceOutOfMemoryError(
+            "webgpu",
+            "the GPU has room for the model",
+            f"it refused ({message})",
+            "choose a smaller model or a smaller batch",
+        )
+    return DeviceError(
+        "webgpu", "the GPU takes every command", f"it reported: {message}", "the run stopped; please report this"
+    )
 
 
 def _may_wait() -> bool:
@@ -233,5 +251,7 @@ def _wait(coroutine):
 
     if not _may_wait():
         coroutine.close()
-        raise DeviceUnavailableError("webgpu", "this browser lets Python wait (JSPI)", "it does not here", "use the async methods")
+        raise DeviceUnavailableError(
+            "webgpu", "this browser lets Python wait (JSPI)", "it does not here", "use the async methods"
+        )
     return run_sync(coroutine)

@@ -47,7 +47,9 @@ def check_now(machine) -> None:
 
 def _refused(machine, name: str, came: str) -> SelfTestError:
     return SelfTestError(
-        machine.description, f"a training step gives the reference's {name}", f"{came} came",
+        machine.description,
+        f"a training step gives the reference's {name}",
+        f"{came} came",
         "another engine is used; please report the device",
     )
 
@@ -91,4 +93,8 @@ async def _load(machine, tape):
 
 
 async def _read(machine, where: int, nbytes: int) -> bytes:
-    return await machine.download_async(where, nbytes) if hasattr(machine, "download_async") else machine.download(where, nbytes)
+    return (
+        await machine.download_async(where, nbytes)
+        if hasattr(machine, "download_async")
+        else machine.download(where, nbytes)
+    )

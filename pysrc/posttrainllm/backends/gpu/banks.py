@@ -29,7 +29,7 @@ class Span:
     nbytes: int
     first: int
     last: int
-    beside: set["Span"] = field(default_factory=set)
+    beside: set[Span] = field(default_factory=set)
     bank: int = -1
     offset: int = 0
 
@@ -48,7 +48,9 @@ class Banks:
         for span in reversed(self.spans):
             if span.start <= offset and offset + nbytes <= span.start + span.nbytes:
                 return Operand(BANK + span.bank, span.offset + offset - span.start, nbytes)
-        raise DeviceError("webgpu", "activations are read after the tape that made them", f"{nbytes:,} bytes at {offset:,} came")
+        raise DeviceError(
+            "webgpu", "activations are read after the tape that made them", f"{nbytes:,} bytes at {offset:,} came"
+        )
 
 
 def place(tape: Tape, limits: Limits) -> Banks:
@@ -64,7 +66,8 @@ def place(tape: Tape, limits: Limits) -> Banks:
             limits.require_buffer("a part of the activations", max(sizes))
         count = min(MOST_BANKS, count * 2)
     operands = [
-        {name: Operand(BANK + o.bank, o.offset, o.nbytes) if isinstance(o, Span) else o for name, o in use.items()} for use in uses
+        {name: Operand(BANK + o.bank, o.offset, o.nbytes) if isinstance(o, Span) else o for name, o in use.items()}
+        for use in uses
     ]
     return Banks(operands, sizes, spans)
 
@@ -133,4 +136,3 @@ def _pack(spans: list[Span], count: int) -> list[int]:
         placed[span.bank].append(span)
         sizes[span.bank] = max(sizes[span.bank], span.offset + nbytes)
     return sizes
-

@@ -72,7 +72,7 @@ class Call:
     limits: Limits
 
     @classmethod
-    def of(cls, record: Record, operands: dict[str, Operand], limits: Limits) -> "Call":
+    def of(cls, record: Record, operands: dict[str, Operand], limits: Limits) -> Call:
         """From a decoded record and where its operands lie."""
         params = {name: value for (name, _), value in zip(record.kernel.params, record.params)}
         return cls(record.kernel, record.sizes, params, operands, limits)
@@ -97,8 +97,10 @@ class Call:
             self.limits.require_binding(f"{self.kernel.name}'s {name}", operand.nbytes)
             if operand.offset_bytes % self.limits.offset_alignment:
                 raise DeviceLimitError(
-                    "webgpu", f"an operand starts at a multiple of {self.limits.offset_alignment} bytes",
-                    f"{self.kernel.name}'s {name} starts at {operand.offset_bytes:,}", "place it anew",
+                    "webgpu",
+                    f"an operand starts at a multiple of {self.limits.offset_alignment} bytes",
+                    f"{self.kernel.name}'s {name} starts at {operand.offset_bytes:,}",
+                    "place it anew",
                 )
             padded = Operand(operand.region, operand.offset_bytes, round_up(operand.nbytes, 16))
             bindings.append((index, padded, operand.region in written))
@@ -110,8 +112,10 @@ class Call:
         shape = spread(groups, self.limits) if isinstance(groups, int) else groups
         if max(shape) > self.limits.groups:
             raise DeviceLimitError(
-                "webgpu", f"a dispatch has at most {self.limits.groups:,} workgroups in a dimension",
-                f"{self.kernel.name} needs {max(shape):,}", "choose a smaller batch",
+                "webgpu",
+                f"a dispatch has at most {self.limits.groups:,} workgroups in a dimension",
+                f"{self.kernel.name} needs {max(shape):,}",
+                "choose a smaller batch",
             )
         return Dispatch(stem, self.kernel.name, entry or self.kernel.name, given, tuple(bindings), uniforms, shape)
 

@@ -23,7 +23,9 @@ class Limits:
         """Raise DeviceLimitError when one buffer cannot hold `nbytes`."""
         if nbytes > self.buffer_bytes:
             raise DeviceLimitError(
-                "webgpu", f"one buffer holds at most {self.buffer_bytes:,} bytes on this device", f"{what} needs {nbytes:,}",
+                "webgpu",
+                f"one buffer holds at most {self.buffer_bytes:,} bytes on this device",
+                f"{what} needs {nbytes:,}",
                 "choose a smaller model or a smaller batch",
             )
 
@@ -31,8 +33,10 @@ class Limits:
         """Raise DeviceLimitError when a shader cannot see `nbytes` at once."""
         if nbytes > self.binding_bytes:
             raise DeviceLimitError(
-                "webgpu", f"a shader sees at most {self.binding_bytes:,} bytes of a buffer on this device",
-                f"{what} has {nbytes:,}", "choose a smaller model or a smaller batch",
+                "webgpu",
+                f"a shader sees at most {self.binding_bytes:,} bytes of a buffer on this device",
+                f"{what} has {nbytes:,}",
+                "choose a smaller model or a smaller batch",
             )
 
 

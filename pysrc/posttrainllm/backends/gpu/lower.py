@@ -42,7 +42,9 @@ def _flat(names: str, values: Callable[[Call], dict] = lambda call: {}) -> Calla
             vectors = _vectors(count)
             elements = count // 4 if vectors else count
             groups = ceil_div(elements, THREADS)
-            yield call.dispatch(names, groups, {"count": elements} | values(call), {"VECTORS": vectors}, operands=operands)
+            yield call.dispatch(
+                names, groups, {"count": elements} | values(call), {"VECTORS": vectors}, operands=operands
+            )
 
     return lower
 
@@ -84,7 +86,12 @@ def _layernorm(call: Call) -> Iterator[Dispatch]:
     width = s["C"] // 4 if vectors else s["C"]
     lanes = _lanes(ceil_div(width, 4), 32, THREADS)
     constants = {"VECTORS": vectors, "LANES": lanes}
-    yield call.dispatch("x weight bias y mean rstd", ceil_div(s["R"], THREADS // lanes), s | {"width": width, "share": 1 / s["C"]}, constants)
+    yield call.dispatch(
+        "x weight bias y mean rstd",
+        ceil_div(s["R"], THREADS // lanes),
+        s | {"width": width, "share": 1 / s["C"]},
+        constants,
+    )
 
 
 def _layernorm_backward(call: Call) -> Iterator[Dispatch]:
@@ -94,7 +101,13 @@ def _layernorm_backward(call: Call) -> Iterator[Dispatch]:
     lanes = _lanes(ceil_div(width, 4), 32, THREADS)
     constants = {"VECTORS": vectors, "LANES": lanes, "BLOCK": BLOCK_ROWS}
     row_groups, blocks = ceil_div(s["R"], THREADS // lanes), ceil_div(s["R"], BLOCK_ROWS)
-    values = s | {"width": width, "share": 1 / s["C"], "row_groups": row_groups, "blocks": blocks, "accumulate": call.params["accumulate"]}
+    values = s | {
+        "width": width,
+        "share": 1 / s["C"],
+        "row_groups": row_groups,
+        "blocks": blocks,
+        "accumulate": call.params["accumulate"],
+    }
     scratch = blocks * 2 * s["C"] * ELEMENT_BYTES
     groups = row_groups + blocks * ceil_div(width, 32)
     yield call.dispatch("dy x weight mean rstd dx", groups, values, constants, scratch_bytes=scratch)
@@ -175,7 +188,9 @@ def _grad_norm(call: Call) -> Iterator[Dispatch]:
     for count, operands in _pieces(call, "grad", 64 * PARTIAL_ELEMENTS):
         vectors = _vectors(count)
         g = ceil_div(count, PARTIAL_ELEMENTS)
-        operands["partials"] = Operand(partials.region, partials.offset_bytes + first * ELEMENT_BYTES, g * ELEMENT_BYTES)
+        operands["partials"] = Operand(
+            partials.region, partials.offset_bytes + first * ELEMENT_BYTES, g * ELEMENT_BYTES
+        )
         values = {"count": count // 4 if vectors else count, "partial_count": g}
         yield call.dispatch("grad partials", g, values, {"VECTORS": vectors}, operands=operands)
         first += g

@@ -41,7 +41,9 @@ class Memory:
         held = self.nbytes.get(operand.region, 0)
         if operand.offset_bytes + operand.nbytes > held:
             name = buffer_name(operand.region)
-            raise DeviceError(what, f"{name} holds {held:,} bytes", f"{operand.nbytes:,} at {operand.offset_bytes:,} came")
+            raise DeviceError(
+                what, f"{name} holds {held:,} bytes", f"{operand.nbytes:,} at {operand.offset_bytes:,} came"
+            )
 
     def find(self, address: int, nbytes: int) -> tuple[int, int]:
         """(buffer number, offset) of a tape's address."""

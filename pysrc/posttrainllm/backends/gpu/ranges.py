@@ -49,6 +49,10 @@ class TokenCheck:
             if low < least or high >= vocabulary:
                 bad = low if low < least else high
                 raise DataError(
-                    "tokens", f"a token is a number from 0 to {vocabulary - 1}", f"{bad} came", "use the model's tokenizer", code="E-DATA-TOKEN"
+                    "tokens",
+                    f"a token is a number from 0 to {vocabulary - 1}",
+                    f"{bad} came",
+                    "use the model's tokenizer",
+                    code="E-DATA-TOKEN",
                 )
         loaded.checked = self._version
