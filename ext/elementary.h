@@ -1,4 +1,4 @@
-// exp, log and the logistic function from multiplications, additions and divisions only, so that every build rounds the
+// exp and log from multiplications, additions and divisions only, so that every build rounds the
 // same way. Coefficients: least-squares fits reweighted to equal ripple, done for this file on the intervals named.
 #pragma once
 #include "simd.h"
@@ -6,8 +6,17 @@
 namespace ptl {
 namespace PTL_ISA {
 
-// 2^n from n + 1.5 * 2^23.
-PTL_INLINE vf power_of_two(vf shifted) { return (vf)(((vi)shifted << 23) + splat_int(0x3f800000)); }
+constexpr float kOne = 1.0f;
+constexpr float kExpLow = -87.0f, kExpHigh = 88.0f;  // between them e^x and the factors below are normal floats
+constexpr float kLog2E = 1.44269504f;
+constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to the nearest integer, kept in the low bits
+constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194442e-4f;  // ln 2 in two parts, the first exact in 10 bits
+// e^r = 1 + r + r^2 q(r), |r| <= ln(2)/2, ripple 3e-9
+constexpr float kExp0 = 0.49999994f, kExp1 = 0.1666652f, kExp2 = 0.041668393f, kExp3 = 0.008368781f,
+                kExp4 = 0.0013814465f;
+
+// 2^n from n + kRound.
+PTL_INLINE vf power_of_two(vf shifted) { return (vf)(((vi)shifted << 23) + (vi)splat(loaded(kOne))); }
 // 0 where x < limit.
 PTL_INLINE vf zero_below(vf x, float limit, vf value) { return (vf)(~(x < splat(limit)) & (vi)value); }
 template <int N>
@@ -21,33 +30,31 @@ PTL_INLINE Vectors<N> zero_below(Vectors<N> x, float limit, Vectors<N> value) {
   return value;
 }
 
-// e^x for x <= 88, relative error < 2e-7 for -87 <= x; 0 below (no denormals); NaN for NaN. V is vf or Vectors.
+// e^x for -87 <= x <= 88, relative error < 2e-7; NaN for NaN. V is vf or Vectors.
+// Short chains matter here more than few operations: processors run out of room for waiting instructions first.
+template <class V>
+PTL_INLINE V exp_in_range(V x) {
+  const float round = loaded(kRound);
+  V shifted = x * loaded(kLog2E) + round;
+  V n = shifted - round;
+  V r = (x - n * loaded(kLn2High)) - n * loaded(kLn2Low);
+  V rr = r * r;
+  V high = (loaded(kExp2) + loaded(kExp3) * r) + loaded(kExp4) * rr;
+  V q = (loaded(kExp0) + loaded(kExp1) * r) + high * rr;
+  return ((loaded(kOne) + r) + q * rr) * power_of_two(shifted);
+}
+
+// e^x for x <= 88: 0 below -87 (no denormals).
 template <class V>
 PTL_INLINE V exp_below_88(V x) {
-  constexpr float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to the nearest integer, kept in the low bits
-  V clamped = at_least(x, -87.0f);
-  V shifted = clamped * 1.44269504f + magic;
-  V n = shifted - magic;
-  V r = (clamped - n * 0.693359375f) - n * -2.12194442e-4f;  // ln 2 in two parts, the first exact in 10 bits
-  // e^r = 1 + r + r^2 q(r), |r| <= ln(2)/2, ripple 3e-9
-  V q = 0.0013814465f * r + 0.008368781f;
-  q = q * r + 0.041668393f;
-  q = q * r + 0.1666652f;
-  q = q * r + 0.49999994f;
-  V power = (q * (r * r) + r) + 1.0f;
-  return zero_below(x, -87.0f, power * power_of_two(shifted));
+  const float low = loaded(kExpLow);
+  return zero_below(x, low, exp_in_range(at_least(x, low)));
 }
 
 // The same for every x; e^88 above 88.
 template <class V>
 PTL_INLINE V exp(V x) {
-  return exp_below_88(at_most(x, 88.0f));
-}
-
-// 1 / (1 + e^-x) for -88 <= x.
-template <class V>
-PTL_INLINE V logistic(V x) {
-  return 1.0f / (1.0f + exp_below_88(0.0f - x));
+  return exp_below_88(at_most(x, loaded(kExpHigh)));
 }
 
 // Natural logarithm of a normal positive float, relative error < 2e-7 away from 1; other values come back as they are.

@@ -58,6 +58,16 @@ PTL_INLINE void store(float* p, vf x) { *(vf_unaligned*)p = x; }
 PTL_INLINE vf splat(float x) { return x - vf{}; }  // x - 0 keeps -0 and every other value
 PTL_INLINE vi splat_int(int32_t x) { return x - vi{}; }
 
+// A constant of namespace scope, for arithmetic with vectors. V8 builds a vector constant from integer moves and shuffles at
+// every use, three instructions; loading it is one, if the compiler does not see through the load.
+PTL_INLINE float loaded(const float& constant) {
+  const float* at = &constant;
+#if defined(__wasm__)
+  __asm__("" : "+r"(at));
+#endif
+  return *at;
+}
+
 // n of W lanes, the rest zero; n is W in main loops, where this is one plain load or store.
 PTL_INLINE vf load(const float* p, int64_t n) {
   if (n >= W) return load(p);

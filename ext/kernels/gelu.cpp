@@ -5,27 +5,35 @@ namespace ptl {
 namespace PTL_ISA {
 namespace {
 
-// 0.5 (1 + tanh u) = logistic(2 u), u = sqrt(2/pi) (x + 0.044715 x^3): one exponential and no cancellation.
-// Beyond |x| = 10 the logistic is 0 or 1 to the last bit that matters, so x is clamped and x^3 cannot overflow.
-constexpr float kTwice = 1.59576912f;  // 2 sqrt(2/pi)
-constexpr float kCube = 0.044715f;
+// 0.5 (1 + tanh u) = 1 / (1 + e^-2u), u = sqrt(2/pi) (x + 0.044715 x^3): one exponential and no cancellation.
+// Beyond |x| = 9.9 that is 0 or 1 to the last bit that matters, so x is clamped: then |2u| < 85 needs no care in e^x, and
+// x^3 cannot overflow.
+constexpr float kMinusTwice = -1.59576912f;  // -2 sqrt(2/pi)
+constexpr float kCube = 0.044715f, kMinusTwiceCube = kMinusTwice * kCube;
+constexpr float kSlope = -kMinusTwice, kSlopeSquare = 3.0f * kSlope * kCube;
+constexpr float kMost = 9.9f, kLeast = -9.9f;
 
 // V is vf or Lanes.
 template <class V>
 PTL_INLINE V clamp(V x) {
-  return at_least(at_most(x, 10.0f), -10.0f);
+  return at_least(at_most(x, loaded(kMost)), loaded(kLeast));
+}
+// 1 + e^-2u
+template <class V>
+PTL_INLINE V one_and_exp(V c, V cc) {
+  return loaded(kOne) + exp_in_range(c * (loaded(kMinusTwice) + loaded(kMinusTwiceCube) * cc));
 }
 template <class V>
 PTL_INLINE V forward(V x) {
   V c = clamp(x);
-  return x * logistic(kTwice * c * (1.0f + kCube * (c * c)));
+  return x / one_and_exp(c, c * c);
 }
-// d gelu / dx = s + x s (1 - s) d(2u)/dx, s = logistic(2u)
+// d gelu / dx = s + x s (1 - s) d(2u)/dx, s = 1 / (1 + e^-2u)
 template <class V>
 PTL_INLINE V slope(V x) {
   V c = clamp(x), cc = c * c;
-  V s = logistic(kTwice * c * (1.0f + kCube * cc));
-  return s + c * s * (1.0f - s) * (kTwice * (1.0f + 3.0f * kCube * cc));
+  V s = loaded(kOne) / one_and_exp(c, cc);
+  return s + (c * (loaded(kSlope) + loaded(kSlopeSquare) * cc)) * (s * (loaded(kOne) - s));
 }
 
 }  // namespace

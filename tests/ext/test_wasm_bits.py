@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 from tests.ext.calls import calls
 from tests.ext.tapes import Call
+from tools import engine as engine_build
 
 native = pytest.importorskip("posttrainllm._native", reason="the native module is not built")
 pytestmark = pytest.mark.native_only(reason="starts Node")
 
-BUILT = Path(__file__).resolve().parents[2] / "dist" / "engine"
+ROOT = Path(__file__).resolve().parents[2]
+BUILT = ROOT / "dist" / "engine"
 SCRIPT = Path(__file__).with_name("wasm_bits.mjs")
 VARIANTS = {1: "engine-single.mjs", 2: "engine-threads.mjs", 3: "engine-threads.mjs"}
 
@@ -28,6 +30,9 @@ def in_node(threads: int, sent: list[Call], folder: Path) -> list[str]:
         pytest.skip("node is not on PATH")
     if not (BUILT / VARIANTS[threads]).exists():
         pytest.skip(f"dist/engine/{VARIANTS[threads]} is not there: ./build.sh makes it")
+    key = ROOT / "build" / "engine" / "key"
+    if key.exists() and key.read_text() != engine_build.key():
+        pytest.skip("dist/engine was built from other sources: ./build.sh makes it anew")
     file = folder / "calls.bin"
     file.write_bytes(b"".join(struct.pack("<I", c.image.nbytes) + c.record + c.image.tobytes() for c in sent))
     command = [node, str(SCRIPT), str(BUILT), str(file), str(threads)]
