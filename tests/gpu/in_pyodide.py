@@ -4,6 +4,7 @@ import json
 import struct
 import time
 
+from posttrainllm.backends.gpu import tiles
 from posttrainllm.backends.webgpu_browser import open_webgpu
 from posttrainllm.compile.tape import address
 from posttrainllm.errors import DeviceError
@@ -19,9 +20,22 @@ def need_of(*passes) -> dict[str, int]:
     return need
 
 
+async def refusal(engine, source: str) -> str:
+    """What the browser's compiler says against a shader; empty when nothing."""
+    from js import Object
+    from pyodide.ffi import to_js
+
+    engine.device.pushErrorScope("validation")
+    engine.device.createShaderModule(to_js({"code": source}, dict_converter=Object.fromEntries))
+    error = await engine.device.popErrorScope()
+    return str(error.message) if error else ""
+
+
 async def run(asked: str) -> str:
     """asked: {"config", "steps": [[tokens, targets]…], "recipes", "gradients": names, "clamp", "repeat", "lose"}."""
     asked = json.loads(asked)
+    if asked.get("quick"):  # tiles that a CPU's driver compiles quickly
+        tiles.LARGE, tiles.MIDDLE, tiles.SMALL = (), *[tiles.MatmulTile(32, 32, 8, 4, 4)] * 2
     config = GPTConfig(**asked["config"])
     machine = await open_webgpu(asked.get("clamp"))
     initial, step = initial_weights(config), training_step(config)
@@ -58,6 +72,9 @@ async def run(asked: str) -> str:
         "norms": [struct.unpack_from("<f", row, 256)[0] for row in rows],
         "gradients": gradients, "progress": seen[-1], "dispatches": len(loaded.lowered.dispatches), "prepare_seconds": prepare_seconds,
     }  # fmt: skip
+    answer["refused"] = [
+        message for source in asked.get("sources", []) if (message := await refusal(machine._engine, source))
+    ]
     if asked.get("repeat"):
         tokens, targets = asked["steps"][0]
         await machine.wait_async()

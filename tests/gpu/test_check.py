@@ -3,7 +3,7 @@
 import pytest
 from posttrainllm.backends.gpu.dispatch import Dispatch
 from posttrainllm.backends.gpu.limits import DEFAULT
-from posttrainllm.backends.webgpu_check import check_now
+from posttrainllm.model.webgpu_check import check_now
 from posttrainllm.errors import SelfTestError
 
 pytestmark = pytest.mark.native_only(reason="wgpu-py drives the GPU here; e2e does in the browser")

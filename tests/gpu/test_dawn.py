@@ -12,16 +12,35 @@ import subprocess
 
 import numpy as np
 import pytest
+from posttrainllm.backends.gpu import tiles
+from posttrainllm.backends.gpu.limits import DEFAULT, Limits
+from posttrainllm.backends.gpu.lower import lower
 from posttrainllm.backends.reference import ReferenceMachine
 from posttrainllm.compile.tape import address
+from posttrainllm.model.config import GPTConfig
 from posttrainllm.model.gpt import Layout
-from posttrainllm.model.program import LOSS
+from posttrainllm.model.program import LOSS, training_step
 
 from tests.gpu.test_training import ODD, Run
 
 pytestmark = pytest.mark.native_only(reason="starts Node")
 RECIPE = [3e-3, 0.9, 0.95, 1e-8, 0.1, 1.0, 1.0, 1.0]
 STEPS = 11
+BROKEN = "@compute @workgroup_size(1) fn broken() { let broken: u32 = 1.5; }"
+SHIPPED = (tiles.LARGE, tiles.MIDDLE, tiles.SMALL)  # before conftest's quick ones
+WIDE = Limits(1 << 32, 1 << 31, 49152, 1024)
+
+
+def shipped_sources(monkeypatch) -> list[str]:
+    """Every module that medium and the gpt2 shape make, at default and at a large GPU's limits."""
+    for name, value in zip(("LARGE", "MIDDLE", "SMALL"), SHIPPED):
+        monkeypatch.setattr(tiles, name, value)
+    found = {}
+    for config in (GPTConfig.preset("medium"), GPTConfig.preset("gpt2", vocabulary=257, layers=1)):
+        for limits in (DEFAULT, WIDE):
+            for dispatch in lower(training_step(config).tape, limits).dispatches:
+                found[dispatch.source()] = None
+    return list(found)
 
 
 class Asked(Run):
@@ -67,10 +86,17 @@ def ask(question):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_training_through_pyodide_and_dawn():
+def test_training_through_pyodide_and_dawn(monkeypatch):
     judge = Asked(ODD)
     near = Run(ReferenceMachine(), ODD, nudge=2.0**-23)
-    question = {"config": ODD.to_dict(), "steps": [], "recipes": [], "lose": True}
+    question = {
+        "config": ODD.to_dict(),
+        "steps": [],
+        "recipes": [],
+        "lose": True,
+        "quick": True,
+        "sources": [*shipped_sources(monkeypatch), BROKEN],
+    }
     losses, sway, gradients = [], 0.0, {}
     for number in range(1, STEPS + 1):
         judge.train(number)
@@ -85,7 +111,9 @@ def test_training_through_pyodide_and_dawn():
                 for p in Layout.of(ODD).parameters
             }
     question["gradients"] = list(gradients)
+    assert len(question["sources"]) > 40
     answer = ask(question)
+    assert len(answer["refused"]) == 1 and "broken" in answer["refused"][0]
     assert np.abs(np.array(answer["losses"]) - losses).max() <= 32 * max(sway, 2.0**-23 * losses[0])
     for name, (expected, moved) in gradients.items():
         got = np.frombuffer(bytes.fromhex(answer["gradients"][name]), "<f4")
