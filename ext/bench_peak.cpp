@@ -8,7 +8,8 @@ namespace ptl {
 namespace PTL_ISA {
 namespace {
 
-constexpr int kSums = 10;  // with four factors and a product, what 16 registers hold; enough to hide an addition's latency
+constexpr int kSums =
+    10; // with four factors and a product, what 16 registers hold; enough to hide an addition's latency
 
 // `rounds` times kSums multiplies and kSums adds of W lanes. Four factors have ten products, and changing places each
 // round, which costs a register's name and no more, keeps compilers from computing them once.
@@ -26,12 +27,10 @@ __attribute__((noinline)) float chains(int64_t rounds, float start) {
   return total[0];
 }
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// The register tile on operands that stay in the first cache: where loads are free it reaches what registers alone do, and
-// it does not depend on how a compiler moves the factors above.
+// The register tile on operands that stay in the first cache: where loads are free it reaches what registers alone do,
+// and it does not depend on how a compiler moves the factors above.
 double tiles_in_cache(float* scratch) {
   constexpr int64_t m = 4 * kTileM, k = 128;
   float* b = scratch + m * k;
@@ -43,11 +42,11 @@ double tiles_in_cache(float* scratch) {
   return 2.0 * repeats * double(m * k * kTileN) / (now() - start);
 }
 
-}  // namespace
+} // namespace
 
 double bench_peak(double seconds, float* scratch);
 double bench_peak(double seconds, float* scratch) {
-  const int64_t rounds = 400000;  // long against the coarse clock of a page
+  const int64_t rounds = 400000; // long against the coarse clock of a page
   double best = 0, end = now() + seconds;
   volatile float sink = 0, one = 1.0f;
   // Called through a pointer: Binaryen would inline it, and V8 optimises functions when they are called again.
@@ -57,10 +56,10 @@ double bench_peak(double seconds, float* scratch) {
     sink = sink + run(rounds, one);
     double rates[] = {2.0 * kSums * W * double(rounds) / (now() - start), tiles_in_cache(scratch)};
     for (double rate : rates)
-      if (rate > best && rate < 1e13) best = rate;  // a coarse clock may show no time at all
+      if (rate > best && rate < 1e13) best = rate; // a coarse clock may show no time at all
   } while (now() < end);
   return best * 1e-9;
 }
 
-}  // namespace PTL_ISA
-}  // namespace ptl
+} // namespace PTL_ISA
+} // namespace ptl

@@ -7,10 +7,10 @@ namespace ptl {
 namespace PTL_ISA {
 
 constexpr float kOne = 1.0f;
-constexpr float kExpLow = -87.0f, kExpHigh = 88.0f;  // between them e^x and the factors below are normal floats
+constexpr float kExpLow = -87.0f, kExpHigh = 88.0f; // between them e^x and the factors below are normal floats
 constexpr float kLog2E = 1.44269504f;
-constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to the nearest integer, kept in the low bits
-constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194442e-4f;  // ln 2 in two parts, the first exact in 10 bits
+constexpr float kRound = 12582912.0f; // 1.5 * 2^23: adding it rounds to the nearest integer, kept in the low bits
+constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194442e-4f; // ln 2 in two parts, the first exact in 10 bits
 // e^r = 1 + r + r^2 q(r), |r| <= ln(2)/2, ripple 3e-9
 constexpr float kExp0 = 0.49999994f, kExp1 = 0.1666652f, kExp2 = 0.041668393f, kExp3 = 0.008368781f,
                 kExp4 = 0.0013814465f;
@@ -19,21 +19,18 @@ constexpr float kExp0 = 0.49999994f, kExp1 = 0.1666652f, kExp2 = 0.041668393f, k
 PTL_INLINE vf power_of_two(vf shifted) { return (vf)(((vi)shifted << 23) + (vi)splat(loaded(kOne))); }
 // 0 where x < limit.
 PTL_INLINE vf zero_below(vf x, float limit, vf value) { return (vf)(~(x < splat(limit)) & (vi)value); }
-template <int N>
-PTL_INLINE Vectors<N> power_of_two(Vectors<N> shifted) {
+template <int N> PTL_INLINE Vectors<N> power_of_two(Vectors<N> shifted) {
   PTL_UNROLL for (int j = 0; j < N; j++) shifted.v[j] = power_of_two(shifted.v[j]);
   return shifted;
 }
-template <int N>
-PTL_INLINE Vectors<N> zero_below(Vectors<N> x, float limit, Vectors<N> value) {
+template <int N> PTL_INLINE Vectors<N> zero_below(Vectors<N> x, float limit, Vectors<N> value) {
   PTL_UNROLL for (int j = 0; j < N; j++) value.v[j] = zero_below(x.v[j], limit, value.v[j]);
   return value;
 }
 
 // e^x for -87 <= x <= 88, relative error < 2e-7; NaN for NaN. V is vf or Vectors.
 // Short chains matter here more than few operations: processors run out of room for waiting instructions first.
-template <class V>
-PTL_INLINE V exp_in_range(V x) {
+template <class V> PTL_INLINE V exp_in_range(V x) {
   const float round = loaded(kRound);
   V shifted = x * loaded(kLog2E) + round;
   V n = shifted - round;
@@ -45,24 +42,20 @@ PTL_INLINE V exp_in_range(V x) {
 }
 
 // e^x for x <= 88: 0 below -87 (no denormals).
-template <class V>
-PTL_INLINE V exp_below_88(V x) {
+template <class V> PTL_INLINE V exp_below_88(V x) {
   const float low = loaded(kExpLow);
   return zero_below(x, low, exp_in_range(at_least(x, low)));
 }
 
 // The same for every x; e^88 above 88.
-template <class V>
-PTL_INLINE V exp(V x) {
-  return exp_below_88(at_most(x, loaded(kExpHigh)));
-}
+template <class V> PTL_INLINE V exp(V x) { return exp_below_88(at_most(x, loaded(kExpHigh))); }
 
 // Natural logarithm of a normal positive float, relative error < 2e-7 away from 1; other values come back as they are.
 PTL_INLINE float log(float x) {
   if (!(x >= 1.17549435e-38f && x <= 3.4e38f)) return x;
   int32_t bits;
   memcpy(&bits, &x, 4);
-  int32_t exponent = (bits - 0x3f3504f3) >> 23;  // so that the mantissa below lies in [sqrt(1/2), sqrt(2))
+  int32_t exponent = (bits - 0x3f3504f3) >> 23; // so that the mantissa below lies in [sqrt(1/2), sqrt(2))
   bits -= exponent << 23;
   float m;
   memcpy(&m, &bits, 4);
@@ -74,5 +67,5 @@ PTL_INLINE float log(float x) {
   return (n * -2.12194442e-4f + s * z * g) + (2.0f * s + n * 0.693359375f);
 }
 
-}  // namespace PTL_ISA
-}  // namespace ptl
+} // namespace PTL_ISA
+} // namespace ptl

@@ -21,13 +21,23 @@
 namespace ptl {
 
 #if defined(__wasm__)
-namespace wasm { extern const Build build; }
+namespace wasm {
+extern const Build build;
+}
 #elif defined(__x86_64__)
-namespace avx512 { extern const Build build; }
-namespace avx2 { extern const Build build; }
-namespace sse2 { extern const Build build; }
+namespace avx512 {
+extern const Build build;
+}
+namespace avx2 {
+extern const Build build;
+}
+namespace sse2 {
+extern const Build build;
+}
 #else
-namespace neon { extern const Build build; }
+namespace neon {
+extern const Build build;
+}
 #endif
 
 void Run::fail(const char* format, ...) {
@@ -101,8 +111,12 @@ struct DefaultRounding {
 };
 
 Run run_of(ptl_engine* engine) {
-  return Run{&engine->pool, engine->threads, engine->thread_scratch.get(),
-             reinterpret_cast<float*>(engine->shared_scratch.get()), 0, {}};
+  return Run{&engine->pool,
+             engine->threads,
+             engine->thread_scratch.get(),
+             reinterpret_cast<float*>(engine->shared_scratch.get()),
+             0,
+             {}};
 }
 
 int refuse(ptl_engine* engine, int64_t record, const char* message) {
@@ -110,8 +124,8 @@ int refuse(ptl_engine* engine, int64_t record, const char* message) {
   return 1;
 }
 
-}  // namespace
-}  // namespace ptl
+} // namespace
+} // namespace ptl
 
 using namespace ptl;
 

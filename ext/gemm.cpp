@@ -7,19 +7,17 @@ namespace ptl {
 namespace PTL_ISA {
 namespace {
 
-constexpr int64_t kPackedFloats = kSharedScratchBytes / 4;  // packed B, shared by the threads
-constexpr int64_t kColumns = 512;                    // columns of packed B
-constexpr int64_t kTaskColumns = 64;                 // columns one packing task copies
+constexpr int64_t kPackedFloats = kSharedScratchBytes / 4; // packed B, shared by the threads
+constexpr int64_t kColumns = 512;                          // columns of packed B
+constexpr int64_t kTaskColumns = 64;                       // columns one packing task copies
 
 PTL_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 PTL_INLINE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 PTL_INLINE int64_t divide_up(int64_t n, int64_t step) { return (n + step - 1) / step; }
 
 void pack(const Gemm& g, int64_t p, int64_t k, int64_t j, int64_t n, float* panels) {
-  if (g.layout == NT)
-    pack_transposed(g.b + j * g.ldb + p, g.ldb, k, n, panels);
-  else
-    pack_rows(g.b + p * g.ldb + j, g.ldb, k, n, panels);
+  if (g.layout == NT) pack_transposed(g.b + j * g.ldb + p, g.ldb, k, n, panels);
+  else pack_rows(g.b + p * g.ldb + j, g.ldb, k, n, panels);
 }
 
 // NN and NT with many rows: B is packed once, by all threads; then threads take rows.
@@ -61,8 +59,9 @@ void few_rows(Run& run, const Gemm& g) {
       for (int64_t p = 0; p < g.k; p += kBlockK) {
         int64_t k = least(kBlockK, g.k - p);
         if (!direct) pack(g, p, k, j, n, scratch);
-        multiply_rows({g.m, n, k, g.a + p, g.lda, kTileM * g.lda, direct ? g.b + p * g.ldb + j : scratch, direct ? g.ldb : kTileN, 0,
-                       g.c + j, g.ldc, p == 0 && g.bias ? g.bias + j : nullptr, g.accumulate || p > 0});
+        multiply_rows({g.m, n, k, g.a + p, g.lda, kTileM * g.lda, direct ? g.b + p * g.ldb + j : scratch,
+                       direct ? g.ldb : kTileN, 0, g.c + j, g.ldc, p == 0 && g.bias ? g.bias + j : nullptr,
+                       g.accumulate || p > 0});
       }
     }
   });
@@ -76,9 +75,12 @@ void add_column_sums(const float* panels, int64_t k, int64_t n, float* sums) {
     vf total[kGroup][2] = {};
     const int64_t count = least(kGroup, divide_up(n - j, kTileN));
     for (int64_t p = 0; p < k; p++)
-      PTL_UNROLL for (int g = 0; g < kGroup; g++)
-        if (g < count)
-          PTL_UNROLL for (int h = 0; h < 2; h++) total[g][h] += load(panels + g * stride + p * kTileN + h * W);
+      PTL_UNROLL for (int g = 0; g < kGroup; g++) {
+        if (g >= count) continue;
+        const float* row = panels + g * stride + p * kTileN;
+        total[g][0] += load(row);
+        total[g][1] += load(row + W);
+      }
     for (int g = 0; g < count; g++)
       for (int h = 0; h < 2; h++) {
         int64_t at = j + g * kTileN + h * W;
@@ -112,16 +114,13 @@ void transposed(Run& run, const Gemm& g) {
   });
 }
 
-}  // namespace
+} // namespace
 
 void gemm(Run& run, const Gemm& g) {
-  if (g.layout == TN)
-    transposed(run, g);
-  else if (g.m <= 16 * kTileM)
-    few_rows(run, g);
-  else
-    many_rows(run, g);
+  if (g.layout == TN) transposed(run, g);
+  else if (g.m <= 16 * kTileM) few_rows(run, g);
+  else many_rows(run, g);
 }
 
-}  // namespace PTL_ISA
-}  // namespace ptl
+} // namespace PTL_ISA
+} // namespace ptl

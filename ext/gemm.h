@@ -7,10 +7,11 @@
 namespace ptl {
 namespace PTL_ISA {
 
-constexpr int64_t kBlockK = 256;  // fixed: it decides rounding
+constexpr int64_t kBlockK = 256; // fixed: it decides rounding
 
-// The register tile: kTileM rows by kTileN = 2 vectors. With 16 vector registers, 5 x 2 sums leave room for 2 vectors of B,
-// 1 of A and 1 product; V8 keeps a register for itself and loads all of A's values first, so there 4 x 2 is the most.
+// The register tile: kTileM rows by kTileN = 2 vectors. With 16 vector registers, 5 x 2 sums leave room for 2 vectors
+// of B, 1 of A and 1 product; V8 keeps a register for itself and loads all of A's values first, so there 4 x 2 is the
+// most.
 #if PTL_W == 16 || defined(__aarch64__)
 constexpr int kTileM = 8;
 #elif PTL_W == 8
@@ -28,15 +29,15 @@ enum Layout { NN, NT, TN };
 struct Gemm {
   Layout layout;
   int64_t m, n, k;
-  const float* a;  // [m,k]; TN: stored [k,m]
+  const float* a; // [m,k]; TN: stored [k,m]
   int64_t lda;
-  const float* b;  // [k,n]; NT: stored [n,k]
+  const float* b; // [k,n]; NT: stored [n,k]
   int64_t ldb;
   float* c;
   int64_t ldc;
-  const float* bias = nullptr;  // [n]
+  const float* bias = nullptr; // [n]
   bool accumulate = false;
-  float* column_sums = nullptr;  // [n], TN only: += sums of B's columns
+  float* column_sums = nullptr; // [n], TN only: += sums of B's columns
 };
 void gemm(Run& run, const Gemm& g);
 
@@ -52,13 +53,13 @@ struct Block {
   float* c;
   int64_t ldc;
   const float* bias;
-  bool add;  // C += instead of C =
+  bool add; // C += instead of C =
 };
 void multiply_rows(const Block& block);
 void multiply_columns(const Block& block);
 
-// Floats from one packed panel to the next: a cache line more than the panel, or all panels would start in one set of the
-// first cache.
+// Floats from one packed panel to the next: a cache line more than the panel, or all panels would start in one set of
+// the first cache.
 constexpr int64_t panel_floats(int64_t k, int64_t width) { return k * width + 16; }
 
 // Panels of kTileN columns, each [k][kTileN] and panel_floats(k, kTileN) apart, the last padded with zeros.
@@ -68,5 +69,5 @@ void pack_transposed(const float* b, int64_t ldb, int64_t k, int64_t n, float* p
 // A stored [k,m] into panels of kTileM columns, each [k][kTileM] and panel_floats(k, kTileM) apart, the last padded.
 void pack_columns(const float* a, int64_t lda, int64_t k, int64_t m, float* panels);
 
-}  // namespace PTL_ISA
-}  // namespace ptl
+} // namespace PTL_ISA
+} // namespace ptl

@@ -4,8 +4,8 @@
 namespace ptl {
 namespace PTL_ISA {
 
-// Several panels are filled together: lone pieces of distant rows come slowly from memory, and evict each other from the
-// first cache where the leading dimension is a power of two.
+// Several panels are filled together: lone pieces of distant rows come slowly from memory, and evict each other from
+// the first cache where the leading dimension is a power of two.
 void pack_rows(const float* b, int64_t ldb, int64_t k, int64_t n, float* panels) {
   constexpr int kGroup = 64 / kTileN;
   const int64_t stride = panel_floats(k, kTileN);
@@ -37,8 +37,7 @@ void pack_columns(const float* a, int64_t lda, int64_t k, int64_t m, float* pane
       const float* from = a + p * lda + i;
       float* to = panels + p * kTileM;
       // memcpy of a constant size is one or two vector moves.
-      PTL_UNROLL for (int g = 0; g < kGroup; g++)
-        memcpy(to + g * stride, from + g * kTileM, sizeof(float) * kTileM);
+      PTL_UNROLL for (int g = 0; g < kGroup; g++) memcpy(to + g * stride, from + g * kTileM, sizeof(float) * kTileM);
     }
   for (; i < m; i += kTileM, panels += stride) {
     int64_t width = m - i < kTileM ? m - i : kTileM;
@@ -63,7 +62,7 @@ PTL_INLINE void transpose_4x4(const float* from, int64_t rows, float* to, int64_
   *(v4_unaligned*)(to + 3 * step) = __builtin_shufflevector(c, d, 2, 3, 6, 7);
 }
 
-}  // namespace
+} // namespace
 
 void pack_transposed(const float* b, int64_t ldb, int64_t k, int64_t n, float* panels) {
   for (int64_t j = 0; j < n; j += kTileN, panels += panel_floats(k, kTileN)) {
@@ -81,5 +80,5 @@ void pack_transposed(const float* b, int64_t ldb, int64_t k, int64_t n, float* p
   }
 }
 
-}  // namespace PTL_ISA
-}  // namespace ptl
+} // namespace PTL_ISA
+} // namespace ptl

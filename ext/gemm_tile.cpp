@@ -20,6 +20,7 @@ struct Column {
 
 // Every loop over the tile is unrolled whole, or GCC keeps the sums in memory; the loop over k is not, since GCC and V8
 // then run out of registers (docs/log.md).
+// clang-format off: it takes the unrolling pragma for part of the loop's body
 template <int M, int V, bool columns>
 void tiles(const Column& t) {
   const int64_t as = t.as, bs = t.bs, ldc = t.ldc;
@@ -53,11 +54,11 @@ void tiles(const Column& t) {
       PTL_UNROLL for (int j = 0; j < V; j++) store(c + i * ldc + j * W, sums[i][j]);
   }
 }
+// clang-format on
 
 typedef void (*TileFunction)(const Column&);
 
-template <int V, bool columns>
-struct Tiles {
+template <int V, bool columns> struct Tiles {
   static constexpr TileFunction by_rows[] = {
       tiles<1, V, columns>, tiles<2, V, columns>, tiles<3, V, columns>, tiles<4, V, columns>,
 #if PTL_W == 16 || defined(__aarch64__)
@@ -90,30 +91,36 @@ void edge(TileFunction function, Column t, int64_t m, int64_t n) {
   }
 }
 
-template <bool columns>
-void multiply(const Block& g) {
+template <bool columns> void multiply(const Block& g) {
   const int64_t count = g.m / kTileM, rest = g.m % kTileM;
   for (int64_t j = 0; j < g.n; j += kTileN) {
     int64_t n = g.n - j < kTileN ? g.n - j : kTileN;
     const TileFunction* functions = n > W ? Tiles<2, columns>::by_rows : Tiles<1, columns>::by_rows;
     bool whole = n == kTileN || n == W;
     auto run = [&](int64_t first, int64_t tiles, int64_t m) {
-      Column t{tiles, g.k, g.a + first * g.a_panel, g.as, g.a_panel, g.b + j / kTileN * g.panel, g.bs,
-               g.c + first * kTileM * g.ldc + j, g.ldc, g.bias ? g.bias + j : nullptr, g.add};
-      if (whole)
-        functions[m - 1](t);
-      else
-        edge(functions[m - 1], t, m, n);
+      Column t{tiles,
+               g.k,
+               g.a + first * g.a_panel,
+               g.as,
+               g.a_panel,
+               g.b + j / kTileN * g.panel,
+               g.bs,
+               g.c + first * kTileM * g.ldc + j,
+               g.ldc,
+               g.bias ? g.bias + j : nullptr,
+               g.add};
+      if (whole) functions[m - 1](t);
+      else edge(functions[m - 1], t, m, n);
     };
     if (count) run(0, count, kTileM);
     if (rest) run(count, 1, rest);
   }
 }
 
-}  // namespace
+} // namespace
 
 void multiply_rows(const Block& block) { multiply<false>(block); }
 void multiply_columns(const Block& block) { multiply<true>(block); }
 
-}  // namespace PTL_ISA
-}  // namespace ptl
+} // namespace PTL_ISA
+} // namespace ptl

@@ -5,6 +5,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,7 @@ namespace {
 using Memory = std::shared_ptr<char>;
 
 class Engine {
- public:
+public:
   Engine(int threads, std::optional<std::string> isa) {
     if (threads < 1) throw nb::value_error("threads must be at least 1");
     engine_ = ptl_open_isa(threads, isa ? isa->c_str() : nullptr);
@@ -30,6 +31,7 @@ class Engine {
 
   void allocate(int region, int64_t bytes) {
     if (region < 0 || region >= ptl::kRegions || bytes < 0) throw nb::value_error("no such region, or a negative size");
+    std::lock_guard<std::mutex> alone(replaying_);
     if (ptl_allocate(engine_, region, bytes)) {
       PyErr_SetString(PyExc_MemoryError, ptl_error(engine_));
       throw nb::python_error();
@@ -53,45 +55,53 @@ class Engine {
     return ptl_bench_gemm(engine_, layout, m, n, k, repeats);
   }
 
- private:
+private:
   void run(const nb::bytes& tape, int (*function)(ptl_engine*, const int64_t*, int64_t)) {
     if (tape.size() % (8 * ptl::kWords)) throw nb::value_error("a tape is a whole number of 256-byte records");
     // A bytes object's data need not be aligned to 8 by contract; CPython's is.
     const int64_t* words = reinterpret_cast<const int64_t*>(tape.c_str());
     int64_t records = int64_t(tape.size() / (8 * ptl::kWords));
-    int failed;
+    std::string error;
     {
+      // Python threads may share an engine: one replays at a time, and none holds the GIL while it waits for that.
       nb::gil_scoped_release released;
-      failed = function(engine_, words, records);
+      std::lock_guard<std::mutex> alone(replaying_);
+      if (function(engine_, words, records)) error = ptl_error(engine_);
     }
-    if (failed) throw std::runtime_error(ptl_error(engine_));
+    if (!error.empty()) throw std::runtime_error(error);
   }
 
   ptl_engine* engine_;
+  std::mutex replaying_;
 };
 
-}  // namespace
+} // namespace
 
 NB_MODULE(_native, module) {
   module.doc() = "The C++ engine: replays tapes (ext/engine.h) on the CPU.";
   nb::class_<Engine>(module, "Engine")
       .def(nb::init<int, std::optional<std::string>>(), nb::arg("threads"), nb::arg("isa") = nb::none(),
-           "threads >= 1, the calling thread included; isa 'sse2', 'avx2', 'avx512' or 'neon' picks that build, None the "
+           "threads >= 1, the calling thread included; isa 'sse2', 'avx2', 'avx512' or 'neon' picks that build, None "
+           "the "
            "widest this host runs. ValueError when the host cannot run it.")
       .def("allocate", &Engine::allocate, nb::arg("region"), nb::arg("bytes"),
            "Gives a region zero-filled memory, dropping what it had (views of that stay valid, detached). MemoryError.")
       .def("view", &Engine::view, nb::arg("region"), "The region as a writable memoryview of bytes, without a copy.")
       .def("check", &Engine::check, nb::arg("tape"), "RuntimeError names the first record that must not run, and why.")
-      .def("replay", &Engine::replay, nb::arg("tape"), "Runs the tape's records in order, without the GIL. RuntimeError.")
+      .def("replay", &Engine::replay, nb::arg("tape"),
+           "Runs the tape's records in order, without the GIL. RuntimeError.")
       .def("bench_peak", &Engine::bench_peak, nb::arg("seconds"), "GFLOP/s of multiply-add in registers, one thread.")
       .def("bench_gemm", &Engine::bench_gemm, nb::arg("layout"), nb::arg("m"), nb::arg("n"), nb::arg("k"),
            nb::arg("repeats"), "Best seconds of C[m,n] = A.B; layout 0 NN, 1 NT, 2 TN.")
       .def_prop_ro("isa", &Engine::isa)
       .def_prop_ro("threads", &Engine::threads);
   module.def("isa", [] { return std::string(ptl_isa()); }, "The build this host gets by default.");
-  module.def("kernel_names", [] {
-    std::vector<std::string> names;
-    for (int id = 0; id < ptl_kernel_count(); id++) names.emplace_back(ptl_kernel_name(id));
-    return names;
-  }, "The kernels' names in id order.");
+  module.def(
+      "kernel_names",
+      [] {
+        std::vector<std::string> names;
+        for (int id = 0; id < ptl_kernel_count(); id++) names.emplace_back(ptl_kernel_name(id));
+        return names;
+      },
+      "The kernels' names in id order.");
 }

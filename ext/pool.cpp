@@ -22,8 +22,8 @@ struct Pool::Threads {
 
 namespace {
 
-// Some 50 us: long enough to bridge the gap between two kernels of a tape, short enough to give the core back when the host
-// language takes over between steps. WebAssembly has no pause, so there a spin is shorter.
+// Some 50 us: long enough to bridge the gap between two kernels of a tape, short enough to give the core back when the
+// host language takes over between steps. WebAssembly has no pause, so there a spin is shorter.
 #if defined(__EMSCRIPTEN__)
 constexpr int kSpins = 20000;
 #else
@@ -55,7 +55,7 @@ void wake_all(std::atomic<uint32_t>& word) {
 #endif
 }
 
-}  // namespace
+} // namespace
 
 int Pool::start(int threads) {
   threads_list_ = new (std::nothrow) Threads;
@@ -125,7 +125,7 @@ void Pool::run(int64_t count, Task task, void* context) {
     return;
   }
   uint32_t generation = generation_.load(std::memory_order_relaxed) + 1;
-  ticket_.store(uint64_t(generation) << 32 | UINT32_MAX);  // closed
+  ticket_.store(uint64_t(generation) << 32 | UINT32_MAX); // closed
   task_.store(task, std::memory_order_release);
   context_.store(context, std::memory_order_release);
   count_.store(uint32_t(count), std::memory_order_release);
@@ -145,7 +145,7 @@ void Pool::run(int64_t count, Task task, void* context) {
   caller_sleeps_.store(0);
 }
 
-#else  // one thread
+#else // one thread
 
 struct Pool::Threads {};
 int Pool::start(int) { return threads_ = 1; }
@@ -156,4 +156,4 @@ void Pool::run(int64_t count, Task task, void* context) {
 
 #endif
 
-}  // namespace ptl
+} // namespace ptl

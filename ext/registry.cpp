@@ -24,7 +24,7 @@ struct Spec {
 };
 
 constexpr int64_t kMostSize = int64_t(1) << 40;
-constexpr int64_t kMostNormalised = kSharedScratchBytes / 8;  // channels with room for one partial sum
+constexpr int64_t kMostNormalised = kSharedScratchBytes / 8; // channels with room for one partial sum
 
 #define PTL_ONE(NAME, LETTERS, PARAMETERS, OPERANDS) +1
 constexpr int kCount = 0 PTL_KERNELS(PTL_ONE);
@@ -86,10 +86,10 @@ bool sizes_fit(const Spec& spec, const int64_t* record, Message message) {
   }
   for (int i = 0; i < kMostParameters; i++) {
     int64_t value = record[9 + i];
-    bool fits = i >= parameters                ? value == 0
-                : spec.parameters[i] == 'b'    ? value == 0 || value == 1
-                : spec.parameters[i] == 'f'    ? value >= 0 && value <= int64_t(UINT32_MAX)
-                                               : value >= INT32_MIN && value <= INT32_MAX;
+    bool fits = i >= parameters             ? value == 0
+                : spec.parameters[i] == 'b' ? value == 0 || value == 1
+                : spec.parameters[i] == 'f' ? value >= 0 && value <= int64_t(UINT32_MAX)
+                                            : value >= INT32_MIN && value <= INT32_MAX;
     if (!fits) PTL_REFUSE("%s: parameter %d must not be %lld", spec.name, i, (long long)value);
   }
   if (record[15]) PTL_REFUSE("%s: word 15 must be 0, not %lld", spec.name, (long long)record[15]);
@@ -140,7 +140,7 @@ bool operands_fit(const Spec& spec, const int64_t* record, const Region* regions
   return true;
 }
 
-}  // namespace
+} // namespace
 
 int kernel_count() { return kCount; }
 const char* kernel_name(int id) { return id >= 0 && id < kCount ? registry().specs[id].name : ""; }
@@ -155,4 +155,4 @@ bool resolve(const int64_t* record, const Region* regions, char** operands, char
          operands_fit(spec, record, regions, operands, message);
 }
 
-}  // namespace ptl
+} // namespace ptl

@@ -20,4 +20,4 @@ const char* kernel_name(int id);
 // number, into message (of `room` bytes) and returns false.
 bool resolve(const int64_t* record, const Region* regions, char** operands, char* message, int room);
 
-}  // namespace ptl
+} // namespace ptl

@@ -17,8 +17,8 @@ constexpr int64_t kMaxHeadWidth = 256;
 struct Run {
   Pool* pool;
   int threads;
-  char* thread_scratch;         // kThreadScratchBytes for each thread, 64-byte aligned
-  float* shared_scratch;        // kSharedScratchBytes
+  char* thread_scratch;  // kThreadScratchBytes for each thread, 64-byte aligned
+  float* shared_scratch; // kSharedScratchBytes
   int failed;
   char message[200];
 
@@ -28,8 +28,7 @@ struct Run {
 
 // body(task, scratch): task = 0..count-1, scratch = this thread's, of kThreadScratchBytes. Bodies capture by value.
 #define PTL_PARALLEL_INLINE static inline __attribute__((always_inline))
-template <class Body>
-PTL_PARALLEL_INLINE void parallel(Run& run, int64_t count, Body body) {
+template <class Body> PTL_PARALLEL_INLINE void parallel(Run& run, int64_t count, Body body) {
   struct Context {
     Body* body;
     char* scratch;
@@ -38,19 +37,18 @@ PTL_PARALLEL_INLINE void parallel(Run& run, int64_t count, Body body) {
       count,
       [](void* opaque, int64_t task, int thread) {
         Context& c = *static_cast<Context*>(opaque);
-        Body own = *c.body;  // a copy no store of a kernel can alias, so what it captured stays in registers
+        Body own = *c.body; // a copy no store of a kernel can alias, so what it captured stays in registers
         own(task, reinterpret_cast<float*>(c.scratch + thread * kThreadScratchBytes));
       },
       &context);
 }
 
 // The same over 0..n-1 in pieces of `piece`: body(begin, end, scratch).
-template <class Body>
-PTL_PARALLEL_INLINE void parallel_pieces(Run& run, int64_t n, int64_t piece, Body body) {
+template <class Body> PTL_PARALLEL_INLINE void parallel_pieces(Run& run, int64_t n, int64_t piece, Body body) {
   parallel(run, (n + piece - 1) / piece, [=](int64_t task, float* scratch) {
     int64_t begin = task * piece;
     body(begin, begin + piece < n ? begin + piece : n, scratch);
   });
 }
 
-}  // namespace ptl
+} // namespace ptl

@@ -1,8 +1,8 @@
-// Vectors of float on compiler vector extensions: W lanes, a compile-time constant of the build. Every file of kernels is
-// compiled once per build into its own namespace, so builds live side by side in one module.
+// Vectors of float on compiler vector extensions: W lanes, a compile-time constant of the build. Every file of kernels
+// is compiled once per build into its own namespace, so builds live side by side in one module.
 //
-// Same bits in every build: elementwise code does the same IEEE operations whatever W is (no contraction, no fast-math),
-// and sums over a row go through 16 lanes (element i to lane i % 16) and then a fixed tree.
+// Same bits in every build: elementwise code does the same IEEE operations whatever W is (no contraction, no
+// fast-math), and sums over a row go through 16 lanes (element i to lane i % 16) and then a fixed tree.
 #pragma once
 #include <stdint.h>
 #include <string.h>
@@ -55,11 +55,11 @@ typedef float vf_unaligned __attribute__((vector_size(4 * PTL_W), aligned(4), ma
 
 PTL_INLINE vf load(const float* p) { return *(const vf_unaligned*)p; }
 PTL_INLINE void store(float* p, vf x) { *(vf_unaligned*)p = x; }
-PTL_INLINE vf splat(float x) { return x - vf{}; }  // x - 0 keeps -0 and every other value
+PTL_INLINE vf splat(float x) { return x - vf{}; } // x - 0 keeps -0 and every other value
 PTL_INLINE vi splat_int(int32_t x) { return x - vi{}; }
 
-// A constant of namespace scope, for arithmetic with vectors. V8 builds a vector constant from integer moves and shuffles at
-// every use, three instructions; loading it is one, if the compiler does not see through the load.
+// A constant of namespace scope, for arithmetic with vectors. V8 builds a vector constant from integer moves and
+// shuffles at every use, three instructions; loading it is one, if the compiler does not see through the load.
 PTL_INLINE float loaded(const float& constant) {
   const float* at = &constant;
 #if defined(__wasm__)
@@ -119,10 +119,10 @@ PTL_INLINE vf keep(vf x, int64_t n) {
 
 // N vectors that go through the same arithmetic step by step: a constant is fetched once for all of them, and their
 // dependent operations overlap.
-template <int N>
-struct Vectors {
+template <int N> struct Vectors {
   vf v[N];
 };
+// clang-format off: it takes the unrolling pragma for part of the loop's body
 #define PTL_OPERATOR(op)                                            \
   template <int N>                                                  \
   PTL_INLINE Vectors<N> operator op(Vectors<N> a, Vectors<N> b) {   \
@@ -144,13 +144,12 @@ PTL_OPERATOR(-)
 PTL_OPERATOR(*)
 PTL_OPERATOR(/)
 #undef PTL_OPERATOR
-template <int N>
-PTL_INLINE Vectors<N> at_most(Vectors<N> x, float limit) {
+// clang-format on
+template <int N> PTL_INLINE Vectors<N> at_most(Vectors<N> x, float limit) {
   PTL_UNROLL for (int j = 0; j < N; j++) x.v[j] = at_most(x.v[j], limit);
   return x;
 }
-template <int N>
-PTL_INLINE Vectors<N> at_least(Vectors<N> x, float limit) {
+template <int N> PTL_INLINE Vectors<N> at_least(Vectors<N> x, float limit) {
   PTL_UNROLL for (int j = 0; j < N; j++) x.v[j] = at_least(x.v[j], limit);
   return x;
 }
@@ -190,8 +189,7 @@ PTL_INLINE float largest(Lanes lanes) {
 }
 
 // Sum over i < n of term(i, count), where term returns elements i..i+W-1, of which the first count count.
-template <class Term>
-PTL_INLINE float sum_of(int64_t n, Term term) {
+template <class Term> PTL_INLINE float sum_of(int64_t n, Term term) {
   Lanes lanes = {};
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes)
@@ -204,21 +202,19 @@ PTL_INLINE float sum_of(int64_t n, Term term) {
 }
 
 // body(i, count) for i = 0, W, 2W, ... < n.
-template <class Body>
-PTL_INLINE void for_each(int64_t n, Body body) {
+template <class Body> PTL_INLINE void for_each(int64_t n, Body body) {
   int64_t i = 0;
   for (; i + W <= n; i += W) body(i, int64_t(W));
   if (i < n) body(i, n - i);
 }
 
 // The same in steps of 16 while they last: wide(i) for 16 elements, then body(i, count).
-template <class Wide, class Body>
-PTL_INLINE void for_lanes(int64_t n, Wide wide, Body body) {
+template <class Wide, class Body> PTL_INLINE void for_lanes(int64_t n, Wide wide, Body body) {
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) wide(i);
   for (; i + W <= n; i += W) body(i, int64_t(W));
   if (i < n) body(i, n - i);
 }
 
-}  // namespace PTL_ISA
-}  // namespace ptl
+} // namespace PTL_ISA
+} // namespace ptl

@@ -22,10 +22,10 @@ void bench_gemm(Run& run, int layout, int64_t m, int64_t n, int64_t k, const flo
   gemm(run, {Layout(layout), m, n, k, a, layout == TN ? m : k, b, layout == NT ? k : n, c, n, nullptr, layout == TN});
 }
 
-}  // namespace
+} // namespace
 
 extern const Build build;
 const Build build = {PTL_ISA_NAME, entries, bench_peak, bench_gemm};
 
-}  // namespace PTL_ISA
-}  // namespace ptl
+} // namespace PTL_ISA
+} // namespace ptl

@@ -29,5 +29,5 @@ void adamw(Run& run, int64_t N, int32_t decayed, const float* grad, const float*
 }
 PTL_KERNEL(adamw)
 
-}  // namespace PTL_ISA
-}  // namespace ptl
+} // namespace PTL_ISA
+} // namespace ptl

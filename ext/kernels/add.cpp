@@ -14,5 +14,5 @@ void add(Run& run, int64_t N, const float* a, const float* b, float* y) {
 }
 PTL_KERNEL(add)
 
-}  // namespace PTL_ISA
-}  // namespace ptl
+} // namespace PTL_ISA
+} // namespace ptl

@@ -9,12 +9,12 @@ namespace ptl {
 namespace PTL_ISA {
 namespace {
 
-constexpr int64_t kKeys = 64;                             // keys of a tile
-constexpr int64_t kQueries = 128;                         // queries of a forward task, which share packed keys
-constexpr int64_t kStrip = kTileM == 5 ? 20 : 16;         // queries scored at once in the forward pass
-constexpr int64_t kBackQueries = 32;                      // the same backward; fixed, since it decides rounding
-constexpr int64_t kDiagonal = 8;                          // queries, or keys, of a strip on the diagonal
-constexpr float kNone = -3.0e38f;                         // below every score
+constexpr int64_t kKeys = 64;                     // keys of a tile
+constexpr int64_t kQueries = 128;                 // queries of a forward task, which share packed keys
+constexpr int64_t kStrip = kTileM == 5 ? 20 : 16; // queries scored at once in the forward pass
+constexpr int64_t kBackQueries = 32;              // the same backward; fixed, since it decides rounding
+constexpr int64_t kDiagonal = 8;                  // queries, or keys, of a strip on the diagonal
+constexpr float kNone = -3.0e38f;                 // below every score
 
 PTL_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 PTL_INLINE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -29,13 +29,11 @@ PTL_INLINE vi first_lanes(int64_t count, int64_t at) {
 PTL_INLINE float scale_of(int64_t D) { return 1.0f / square_root(splat(float(D)))[0]; }
 
 // Floats of n columns in panels of depth k.
-constexpr int64_t packed_floats(int64_t k, int64_t n) {
-  return round_up(n, kTileN) / kTileN * panel_floats(k, kTileN);
-}
+constexpr int64_t packed_floats(int64_t k, int64_t n) { return round_up(n, kTileN) / kTileN * panel_floats(k, kTileN); }
 
 // C[m,n] (+)= A . packed panels, k <= kBlockK.
-PTL_INLINE void rows_by_panels(int64_t m, int64_t n, int64_t k, const float* a, int64_t as, const float* panels, float* c,
-                               int64_t ldc, bool add, int64_t depth) {
+PTL_INLINE void rows_by_panels(int64_t m, int64_t n, int64_t k, const float* a, int64_t as, const float* panels,
+                               float* c, int64_t ldc, bool add, int64_t depth) {
   multiply_rows({m, n, k, a, as, kTileM * as, panels, kTileN, panel_floats(depth, kTileN), c, ldc, nullptr, add});
 }
 
@@ -76,7 +74,7 @@ void soften(float* scores, int64_t rows, int64_t query, int64_t key, int64_t key
       sums = sums + p;
     }
     for (int64_t i = round_up(seen, kLanes); i < span; i += kLanes) store_lanes(s + i, Lanes{});
-    if (now == before) {  // nothing to rescale: e^0 is exactly 1
+    if (now == before) { // nothing to rescale: e^0 is exactly 1
       total[r] += sum(sums);
       continue;
     }
@@ -87,7 +85,7 @@ void soften(float* scores, int64_t rows, int64_t query, int64_t key, int64_t key
   }
 }
 
-}  // namespace
+} // namespace
 
 // y = softmax(q k^T / sqrt(D), causal) v for each head; lse[b,h,t] = log-sum-exp of the scaled scores of row t.
 void attention(Run& run, int64_t B, int64_t T, int64_t H, int64_t D, const float* qkv, float* y, float* lse) {
@@ -100,10 +98,10 @@ void attention(Run& run, int64_t B, int64_t T, int64_t H, int64_t D, const float
     const float* q = qkv + b * T * row + h * D;
     const float* k = q + C;
     const float* v = k + C;
-    float* out = scratch;  // [kQueries, width]
+    float* out = scratch; // [kQueries, width]
     float* keys_packed = out + kQueries * width;
     float* values_packed = keys_packed + packed_floats(D, kKeys);
-    float* scores = values_packed + packed_floats(kKeys, width);  // [kStrip, kKeys]
+    float* scores = values_packed + packed_floats(kKeys, width); // [kStrip, kKeys]
     float* maximum = scores + kStrip * kKeys;
     float* total = maximum + kQueries;
     memset(out, 0, sizeof(float) * size_t(queries * width));
@@ -159,7 +157,7 @@ void soften_backward(float* scores, float* dp, int64_t rows, int64_t query, int6
   }
 }
 
-}  // namespace
+} // namespace
 
 // delta = rowsum(dy * y); dv = p^T dy, dk = ds^T q, dq = ds k, with p recomputed tile by tile from lse.
 // A task owns a head of a batch entry, so dq adds up over key tiles in order.
@@ -177,17 +175,18 @@ void attention_backward(Run& run, int64_t B, int64_t T, int64_t H, int64_t D, co
     float* dq = dqkv + b * T * row + h * D;
     const float* row_lse = lse + task * T;
     float* row_delta = delta + task * T;
-    float* k_transposed = scratch;  // panels for scores
+    float* k_transposed = scratch; // panels for scores
     float* v_transposed = k_transposed + packed_floats(D, kKeys);
-    float* k_packed = v_transposed + packed_floats(D, kKeys);  // panels for dq
-    float* dk = k_packed + packed_floats(kKeys, width);        // [kKeys, width]
+    float* k_packed = v_transposed + packed_floats(D, kKeys); // panels for dq
+    float* dk = k_packed + packed_floats(kKeys, width);       // [kKeys, width]
     float* dv = dk + kKeys * width;
     float* q_packed = dv + kKeys * width;
     float* dout_packed = q_packed + packed_floats(kBackQueries, width);
-    float* scores = dout_packed + packed_floats(kBackQueries, width);  // [kBackQueries, kKeys]
+    float* scores = dout_packed + packed_floats(kBackQueries, width); // [kBackQueries, kKeys]
     float* dp = scores + kBackQueries * kKeys;
     for (int64_t t = 0; t < T; t++)
-      row_delta[t] = sum_of(D, [&](int64_t d, int64_t n) { return load(dout + t * C + d, n) * load(out + t * C + d, n); });
+      row_delta[t] =
+          sum_of(D, [&](int64_t d, int64_t n) { return load(dout + t * C + d, n) * load(out + t * C + d, n); });
     for (int64_t key = 0; key < T; key += kKeys) {
       int64_t keys = least(kKeys, T - key);
       pack_transposed(k + key * row, row, D, keys, k_transposed);
@@ -209,7 +208,7 @@ void attention_backward(Run& run, int64_t B, int64_t T, int64_t H, int64_t D, co
           int64_t strip = least(step, rows - r), reach = least(keys, i + r + strip - key);
           rows_by_panels(strip, D, reach, dp + r * kKeys, kKeys, k_packed, dq + (i + r) * row, row, key > 0, keys);
         }
-        if (i == key) {  // the first queries may not reach the tile's last keys
+        if (i == key) { // the first queries may not reach the tile's last keys
           memset(dk, 0, sizeof(float) * size_t(keys * width));
           memset(dv, 0, sizeof(float) * size_t(keys * width));
         }
@@ -233,5 +232,5 @@ void attention_backward(Run& run, int64_t B, int64_t T, int64_t H, int64_t D, co
 }
 PTL_KERNEL(attention_backward)
 
-}  // namespace PTL_ISA
-}  // namespace ptl
+} // namespace PTL_ISA
+} // namespace ptl

@@ -30,9 +30,10 @@ PTL_INLINE float largest_of(const float* row, int64_t n) {
   return most;
 }
 
-}  // namespace
+} // namespace
 
-// losses = log-sum-exp of the row - its target's logit, 0 where target < 0; loss = {mean over counted rows, their number}
+// losses = log-sum-exp of the row - its target's logit, 0 where target < 0; loss = {mean over counted rows, their
+// number}
 void cross_entropy(Run& run, int64_t R, int64_t V, const float* logits, const int32_t* targets, float* losses,
                    float* lse, float* loss) {
   if (!targets_fit(run, targets, R, V)) return;
@@ -72,5 +73,5 @@ void cross_entropy_backward(Run& run, int64_t R, int64_t V, const float* logits,
 }
 PTL_KERNEL(cross_entropy_backward)
 
-}  // namespace PTL_ISA
-}  // namespace ptl
+} // namespace PTL_ISA
+} // namespace ptl

@@ -7,18 +7,18 @@ namespace {
 bool tokens_fit(Run& run, const int32_t* tokens, int64_t B, int64_t T, int64_t V) {
   for (int64_t r = 0; r < B * T; r++)
     if (tokens[r] < 0 || tokens[r] >= V) {
-      run.fail("token %d at batch %lld, time %lld is outside the vocabulary 0..%lld", int(tokens[r]), (long long)(r / T),
-               (long long)(r % T), (long long)(V - 1));
+      run.fail("token %d at batch %lld, time %lld is outside the vocabulary 0..%lld", int(tokens[r]),
+               (long long)(r / T), (long long)(r % T), (long long)(V - 1));
       return false;
     }
   return true;
 }
 
-}  // namespace
+} // namespace
 
 // x[b,t,:] = wte[tokens[b,t],:] + wpe[t,:]
-void embedding(Run& run, int64_t B, int64_t T, int64_t C, int64_t V, int64_t P, const int32_t* tokens,
-               const float* wte, const float* wpe, float* x) {
+void embedding(Run& run, int64_t B, int64_t T, int64_t C, int64_t V, int64_t P, const int32_t* tokens, const float* wte,
+               const float* wpe, float* x) {
   (void)P;
   if (!tokens_fit(run, tokens, B, T, V)) return;
   parallel_pieces(run, B * T, 64, [=](int64_t begin, int64_t end, float*) {
@@ -31,8 +31,8 @@ void embedding(Run& run, int64_t B, int64_t T, int64_t C, int64_t V, int64_t P, 
 }
 PTL_KERNEL(embedding)
 
-// dwte[tokens[b,t],:] += dx[b,t,:], dwpe[t,:] += sum over b of dx[b,t,:]. Tasks own channels, so rows of one token add up
-// in order and without atomics.
+// dwte[tokens[b,t],:] += dx[b,t,:], dwpe[t,:] += sum over b of dx[b,t,:]. Tasks own channels, so rows of one token add
+// up in order and without atomics.
 void embedding_backward(Run& run, int64_t B, int64_t T, int64_t C, int64_t V, int64_t P, const int32_t* tokens,
                         const float* dx, float* dwte, float* dwpe) {
   (void)P;
@@ -51,5 +51,5 @@ void embedding_backward(Run& run, int64_t B, int64_t T, int64_t C, int64_t V, in
 }
 PTL_KERNEL(embedding_backward)
 
-}  // namespace PTL_ISA
-}  // namespace ptl
+} // namespace PTL_ISA
+} // namespace ptl

@@ -11,5 +11,5 @@ void fill(Run& run, int64_t N, float value, float* x) {
 }
 PTL_KERNEL(fill)
 
-}  // namespace PTL_ISA
-}  // namespace ptl
+} // namespace PTL_ISA
+} // namespace ptl

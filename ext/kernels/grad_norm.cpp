@@ -3,7 +3,7 @@
 namespace ptl {
 namespace PTL_ISA {
 
-constexpr int64_t kPartSize = 16384;  // G = ceil(N / kPartSize), which registry.cpp checks
+constexpr int64_t kPartSize = 16384; // G = ceil(N / kPartSize), which registry.cpp checks
 
 // norm = sqrt(sum of grad^2), through one partial sum for each 16384 elements
 void grad_norm(Run& run, int64_t N, int64_t G, const float* grad, float* partials, float* norm) {
@@ -20,5 +20,5 @@ void grad_norm(Run& run, int64_t N, int64_t G, const float* grad, float* partial
 }
 PTL_KERNEL(grad_norm)
 
-}  // namespace PTL_ISA
-}  // namespace ptl
+} // namespace PTL_ISA
+} // namespace ptl

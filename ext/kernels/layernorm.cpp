@@ -5,8 +5,8 @@ namespace PTL_ISA {
 namespace {
 
 constexpr float kEpsilon = 1e-5f;
-constexpr int64_t kRows = 32;    // rows a task takes
-constexpr int64_t kParts = 128;  // most partial sums of dweight and dbias
+constexpr int64_t kRows = 32;   // rows a task takes
+constexpr int64_t kParts = 128; // most partial sums of dweight and dbias
 
 // Shared scratch holds `parts` rows of dweight and dbias; registry.cpp refuses a C that leaves room for none.
 PTL_INLINE int64_t parts_that_fit(int64_t C) {
@@ -14,7 +14,7 @@ PTL_INLINE int64_t parts_that_fit(int64_t C) {
   return parts < kParts ? parts : kParts;
 }
 
-}  // namespace
+} // namespace
 
 // y = (x - mean) * rstd * weight + bias, each row by its own mean and biased variance, in two passes.
 void layernorm(Run& run, int64_t R, int64_t C, const float* x, const float* weight, const float* bias, float* y,
@@ -23,10 +23,12 @@ void layernorm(Run& run, int64_t R, int64_t C, const float* x, const float* weig
     for (int64_t r = begin; r < end; r++) {
       const float* row = x + r * C;
       float centre = sum_of(C, [&](int64_t c, int64_t n) { return load(row + c, n); }) / float(C);
-      float variance = sum_of(C, [&](int64_t c, int64_t n) {
-                         vf d = load(row + c, n) - centre;
-                         return d * d;
-                       }) / float(C);
+      float variance = sum_of(C,
+                              [&](int64_t c, int64_t n) {
+                                vf d = load(row + c, n) - centre;
+                                return d * d;
+                              }) /
+                       float(C);
       float scale = 1.0f / square_root(splat(variance + kEpsilon))[0];
       mean[r] = centre;
       rstd[r] = scale;
@@ -63,7 +65,7 @@ void layernorm_backward(Run& run, int64_t R, int64_t C, int32_t accumulate, cons
           if (n <= 0) break;
           vf d = load(drow + at, n);
           vf xhat = (load(row + at, n) - centre) * scale;
-          vf g = d * load(weight + at, n);  // zero past the end, where d is
+          vf g = d * load(weight + at, n); // zero past the end, where d is
           total.v[q] += g;
           weighted.v[q] += keep(g * xhat, n);
           store(sums + at, load(sums + at, n) + d * xhat, n);
@@ -93,5 +95,5 @@ void layernorm_backward(Run& run, int64_t R, int64_t C, int32_t accumulate, cons
 }
 PTL_KERNEL(layernorm_backward)
 
-}  // namespace PTL_ISA
-}  // namespace ptl
+} // namespace PTL_ISA
+} // namespace ptl

@@ -12,18 +12,17 @@ void linear(Run& run, int64_t R, int64_t I, int64_t O, const float* x, const flo
 PTL_KERNEL(linear)
 
 // dx = dy @ weight^T
-void linear_backward_input(Run& run, int64_t R, int64_t I, int64_t O, const float* dy, const float* weight,
-                           float* dx) {
+void linear_backward_input(Run& run, int64_t R, int64_t I, int64_t O, const float* dy, const float* weight, float* dx) {
   gemm(run, {NT, R, I, O, dy, O, weight, O, dx, I});
 }
 PTL_KERNEL(linear_backward_input)
 
 // dweight += x^T @ dy; dbias += sum over rows of dy
-void linear_backward_weight(Run& run, int64_t R, int64_t I, int64_t O, const float* x, const float* dy,
-                            float* dweight, float* dbias) {
+void linear_backward_weight(Run& run, int64_t R, int64_t I, int64_t O, const float* x, const float* dy, float* dweight,
+                            float* dbias) {
   gemm(run, {TN, I, O, R, x, I, dy, O, dweight, O, nullptr, true, dbias});
 }
 PTL_KERNEL(linear_backward_weight)
 
-}  // namespace PTL_ISA
-}  // namespace ptl
+} // namespace PTL_ISA
+} // namespace ptl

@@ -17,7 +17,7 @@ PTL_INLINE int32_t sum_of_words(uint64_t z) {
   return int32_t((z & 0xffff) + (z >> 16 & 0xffff) + (z >> 32 & 0xffff) + (z >> 48));
 }
 
-}  // namespace
+} // namespace
 
 // x = std * z, z nearly normal: twelve uniform 16-bit words summed and centred (Irwin-Hall), exact in float.
 void normal(Run& run, int64_t N, float std, int32_t stream, const int32_t* seed, float* x) {
@@ -26,12 +26,13 @@ void normal(Run& run, int64_t N, float std, int32_t stream, const int32_t* seed,
   parallel_pieces(run, N, 8192, [=](int64_t begin, int64_t end, float*) {
     for (int64_t i = begin; i < end; i++) {
       uint64_t word = key + kGolden * (3 * uint64_t(i) + 1);
-      int32_t total = sum_of_words(mix(word)) + sum_of_words(mix(word + kGolden)) + sum_of_words(mix(word + 2 * kGolden));
+      int32_t total =
+          sum_of_words(mix(word)) + sum_of_words(mix(word + kGolden)) + sum_of_words(mix(word + 2 * kGolden));
       x[i] = std * (float(total - 6 * 65535) * 0x1p-16f);
     }
   });
 }
 PTL_KERNEL(normal)
 
-}  // namespace PTL_ISA
-}  // namespace ptl
+} // namespace PTL_ISA
+} // namespace ptl

@@ -24,5 +24,5 @@ void unembed_backward_weight(Run& run, int64_t R, int64_t C, int64_t V, const fl
 }
 PTL_KERNEL(unembed_backward_weight)
 
-}  // namespace PTL_ISA
-}  // namespace ptl
+} // namespace PTL_ISA
+} // namespace ptl

@@ -11,7 +11,7 @@ import numpy as np
 
 ARENA = 4
 GUARD = 64  # float32 elements of NaN around every operand
-ROW = re.compile(r'^\s*K\((\w+), "(\w*)", "(\w*)", "([^"]*)"\)', re.M)
+ROW = re.compile(r'^\s*K\((\w+), "(\w*)", "(\w*)", "([^"]*)"\)', re.MULTILINE)
 LIST = Path(__file__).resolve().parents[2] / "ext" / "kernel_list.h"
 
 
@@ -62,7 +62,7 @@ def record(name: str, sizes: dict[str, int], parameters: list, addresses: list[t
 
 @dataclass
 class Call:
-    """One kernel on an arena image of its own: operands side by side, NaN between them and in operands without a value."""
+    """One kernel on an arena image of its own: operands side by side, NaN between them and in those without a value."""
 
     name: str
     sizes: dict[str, int]
@@ -80,7 +80,8 @@ class Call:
         for operand, value in values.items():
             part = np.ascontiguousarray(value).reshape(-1)
             image[spans[operand]] = part if part.dtype == np.float32 else part.astype(np.int32).view(np.float32)
-        return cls(name, sizes, record(name, sizes, parameters, [(ARENA, 4 * s.start) for s in spans.values()]), image, spans)
+        places = [(ARENA, 4 * span.start) for span in spans.values()]
+        return cls(name, sizes, record(name, sizes, parameters, places), image, spans)
 
     def run(self, engine) -> np.ndarray:
         """The arena after the call, as a copy."""

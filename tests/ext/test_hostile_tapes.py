@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import struct
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+
 from tests.ext.tapes import ARENA, KERNELS, Call, record
 
 native = pytest.importorskip("posttrainllm._native", reason="the native module is not built")
@@ -146,3 +148,12 @@ def test_a_view_outlives_its_region():
     assert engine.view(ARENA)[0] == 0
     del engine
     assert view[0] == 7
+
+
+def test_threads_of_python_may_share_an_engine():
+    call = Call.make("fill", {"N": 100_000}, [1.5], {})
+    engine = native.Engine(2)
+    call.run(engine)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: engine.replay(call.record * 20), range(40)))
+    assert (np.frombuffer(engine.view(ARENA), np.float32)[call.spans["x"]] == 1.5).all()

@@ -6,6 +6,7 @@ import hashlib
 
 import numpy as np
 import pytest
+
 from tests.ext.calls import calls
 from tests.ext.tapes import KERNELS, Call
 
@@ -70,7 +71,8 @@ def test_a_row_of_a_product_does_not_depend_on_other_rows(isa, inputs, outputs):
         rows = last - first
         sizes = {"R": rows, "I": inputs, "O": outputs}
         y = Call.make("linear", sizes, [], {"x": x[first:last], "weight": weight, "bias": bias}).results(engine)["y"]
-        dx = Call.make("linear_backward_input", sizes, [], {"dy": dy[first:last], "weight": weight}).results(engine)["dx"]
+        values = {"dy": dy[first:last], "weight": weight}
+        dx = Call.make("linear_backward_input", sizes, [], values).results(engine)["dx"]
         sizes = {"R": rows, "C": inputs, "V": outputs}
         logits = Call.make("unembed", sizes, [], {"x": x[first:last], "wte": wte}).results(engine)["logits"]
         return y.reshape(rows, -1), dx.reshape(rows, -1), logits.reshape(rows, -1)
@@ -108,7 +110,8 @@ def test_losses_do_not_depend_on_the_batch(isa):
     rows, vocabulary = 83, 300
     logits = normal(random, rows, vocabulary)
     targets = random.integers(0, vocabulary, rows).astype(np.int32)
-    whole = Call.make("cross_entropy", {"R": rows, "V": vocabulary}, [], {"logits": logits, "targets": targets}).results(engine)
+    values = {"logits": logits, "targets": targets}
+    whole = Call.make("cross_entropy", {"R": rows, "V": vocabulary}, [], values).results(engine)
     for r in (0, 40, 82):
         values = {"logits": logits[r], "targets": targets[r : r + 1]}
         one = Call.make("cross_entropy", {"R": 1, "V": vocabulary}, [], values).results(engine)

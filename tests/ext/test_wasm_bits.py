@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from tests.ext.calls import calls
 from tests.ext.tapes import Call
 from tools import engine as engine_build
