@@ -62,7 +62,6 @@ async function begin({ stop_flag }) {
 
 async function worthwhile(site) {
   if (!site.snapshot) return false;
-  if (['localhost', '127.0.0.1'].includes(new URL(BASE).hostname)) return true;
   try { return Boolean(await caches.match(new URL(`__content/${site.snapshot_sha256}`, BASE))); } catch { return false; }
 }
 
@@ -91,6 +90,8 @@ function host(pyodide, site) {
     },
     keep_text: keepText,
     kept_text: keptText,
+    sweep_texts: sweepTexts,
+    texts_bytes: textsBytes,
   };
 }
 
@@ -114,4 +115,21 @@ async function keptText(sha256) {
     const file = await (await (await texts(false)).getFileHandle(sha256)).getFile();
     return new Uint8Array(await file.arrayBuffer());
   } catch { return undefined; }
+}
+
+/** Delete the kept texts that no run needs any more; `wanted` is a JSON list of hashes. */
+async function sweepTexts(wanted) {
+  try {
+    const folder = await texts(false);
+    const keep = new Set(JSON.parse(wanted));
+    for await (const name of folder.keys()) if (!keep.has(name)) await folder.removeEntry(name);
+  } catch { /* none were ever kept */ }
+}
+
+async function textsBytes() {
+  let total = 0;
+  try {
+    for await (const entry of (await texts(false)).values()) total += (await entry.getFile()).size;
+  } catch { /* none were ever kept */ }
+  return total;
 }

@@ -10,10 +10,10 @@ if "/lib/posttrainllm" not in sys.path:  # a snapshot has it already, with the p
 importlib.invalidate_caches()
 
 import posttrainllm_host as host  # noqa: E402
-from posttrainllm.backends.selftest import check  # noqa: E402
 from posttrainllm.backends.wasm import LIMIT_BYTES, OVERHEAD_BYTES, open_wasm  # noqa: E402
 from posttrainllm.data.corpus import Corpus  # noqa: E402
-from posttrainllm.errors import StoreError, StoreQuotaError  # noqa: E402
+from posttrainllm.errors import PostTrainError, SelfTestError, StoreError, StoreQuotaError  # noqa: E402
+from posttrainllm.model.selftest import check  # noqa: E402
 from posttrainllm.session import Host, Session  # noqa: E402
 from posttrainllm.store.memory import MemoryVolume  # noqa: E402
 from posttrainllm.store.opfs import OpfsVolume  # noqa: E402
@@ -30,15 +30,26 @@ class PageHost(Host):
         memory = int(host.device_gigabytes()) * (1 << 30)  # 0 where the browser does not say
         self.reach_bytes = min(LIMIT_BYTES - OVERHEAD_BYTES, memory // 2 if memory else LIMIT_BYTES)
         self._bundled: Corpus | None = None
+        self._threads: int | None = None
+        self._refused = ""
 
     async def open_machine(self, total_bytes: int):
-        machine = await open_wasm(total_bytes)
-        check(machine)
+        machine = await open_wasm(total_bytes, self._threads)
+        try:
+            check(machine)
+        except PostTrainError as error:
+            machine.close()
+            if machine.threads == 1 or not isinstance(error, SelfTestError):
+                raise
+            self._threads, self._refused = 1, str(error)  # degrade in order: the build without threads may still be right
+            return await self.open_machine(total_bytes)
         return machine
 
     def why(self, machine) -> str:
         if machine.threads > 1:
             return "The C++ engine, passed its self-test. This page is isolated, so it may use several threads."
+        if self._refused:
+            return f"One thread only: the threaded engine was refused. {self._refused}"
         if machine.fallback_reason:
             return f"One thread only: the threaded engine did not start ({machine.fallback_reason})."
         if not self.isolated:
@@ -78,9 +89,15 @@ class PageHost(Host):
             raise cls("text", "it is kept so that the run can go on later", f"the browser refused ({error})",
                       "keep the text yourself; training goes on") from error
 
-    async def kept_text(self, sha256: str):
+    async def kept_text(self, sha256: str, name: str):
         found = await host.kept_text(sha256)
-        return None if found is None else Corpus("kept text", found.to_bytes())
+        return None if found is None else Corpus(name, found.to_bytes())
+
+    async def sweep_texts(self, wanted: set[str]) -> None:
+        await host.sweep_texts(json.dumps(sorted(wanted)))
+
+    async def texts_bytes(self) -> int:
+        return int(await host.texts_bytes())
 
 
 def emit(event, buffer=None) -> None:
@@ -106,7 +123,11 @@ async def main() -> None:
 
     host.listen(receive)
     host.post(json.dumps({"kind": "boot", "stage": "engine", "fraction": 0.85, "message": "Testing the engine"}))
-    await session.begin()
+    try:
+        await session.begin()
+    except PostTrainError as error:  # no engine may be used here: say why, in its own words
+        emit({"kind": "failed", "fatal": True} | error.to_event() | {"kind": "failed"})
+        return
     asyncio.ensure_future(session.serve())
 
 

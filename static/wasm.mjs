@@ -94,7 +94,7 @@ export class Engine {
     if (!this.#module) return;
     for (const start of this.#buffers) this.#module._free(start);
     this.#module._ptl_close(this.#pointer);
-    this.#module.PThread?.terminateAllThreads();
+    this.#module.PThread?.terminateRuntime(); // terminateAllThreads would leave a pending Atomics.waitAsync that keeps the whole memory
     this.#module = this.#memory = null;
   }
 }

@@ -11,7 +11,7 @@ const MODULES = `abc, ast, asyncio, base64, collections.abc, contextlib, copy, d
   importlib.metadata, importlib.resources, inspect, io, itertools, json, math, numbers, operator, os, pathlib, pickle, platform, random, re,
   shutil, string, struct, tempfile, textwrap, time, traceback, types, typing, urllib.parse, uuid, warnings, weakref, zipfile, zlib`;
 
-const PACKAGE = `posttrainllm.session, posttrainllm.backends.wasm, posttrainllm.backends.selftest, posttrainllm.store.opfs,
+const PACKAGE = `posttrainllm.session, posttrainllm.backends.wasm, posttrainllm.model.selftest, posttrainllm.store.opfs,
   posttrainllm.store.memory, posttrainllm.store.runs, posttrainllm.train.state`;
 
 const [folder, zip, output] = process.argv.slice(2);

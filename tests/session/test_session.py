@@ -234,3 +234,86 @@ async def test_a_save_that_the_page_asks_for_is_made_between_steps(asker):
     saved = await asker.wait("saved")
     row = (await asker.call("runs.list", "runs"))["runs"][0]
     assert (row["step"], row["steps"]) == (saved["step"], 100_000)
+
+
+@scenario
+async def test_a_run_whose_text_is_not_here_is_not_continued_and_the_live_model_stays(asker):
+    run_id = (await asker.trained())["run_id"]
+    exported = (await asker.call("runs.export", "exported", run_id=run_id))["buffer"]
+    async with running() as other:
+        await other.call("runs.import", "runs", name="x", buffer=exported)
+        imported = await other.wait("opened")
+        assert imported["corpus"]["available"] is False
+        before = other.session.model
+        failed = await other.call("runs.continue", "failed", "opened", "started", run_id=imported["run_id"], steps=5)
+        assert failed["kind"] == "failed" and "text" in failed["message"] and other.session.model is before
+        other.ask("train.stop")
+        assert (await other.wait("stopped"))["message"] == "No run was going."
+
+
+@scenario
+async def test_a_refused_import_leaves_the_live_model_alone(asker):
+    run_id = (await asker.trained())["run_id"]
+    data = (await asker.call("runs.export", "exported", run_id=run_id))["buffer"]
+    model, weights = asker.session.model, asker.session.model.weights_sha256()
+    for right, wrong in ((b'\\"layers\\":2', b'\\"layers\\":3'), (b'\\"clip\\":1.0', b'\\"clip\\":-1.'), (b'\\"epoch\\":', b'\\"epohc\\":')):
+        assert right in data
+        failed = await asker.call("runs.import", "failed", "opened", name="x", buffer=data.replace(right, wrong))
+        assert failed["kind"] == "failed"
+        assert asker.session.model is model and model.weights_sha256() == weights
+    assert [row["run_id"] for row in (await asker.call("runs.list", "runs"))["runs"]] == [run_id]
+    asker.ask("train.extend", steps=2)
+    assert (await asker.wait("stopped"))["step"] == 32
+
+
+@scenario
+async def test_weights_that_give_no_finite_loss_are_told_and_do_not_replace_a_good_save(asker):
+    asker.ask("corpus.text", text=TEXT)
+    asker.ask("train.start", preset="tiny", training=QUICK | {"steps": 100_000, "evaluate_every_steps": 50})
+    await asker.wait("saved")
+    await asker.wait("eval")  # step 0
+    asker.session.model.evaluate = lambda *_: float("nan")
+    assert (await asker.wait("eval"))["validation_loss_nats"] is None
+    stopped = await asker.wait("stopped")
+    assert (stopped["reason"], stopped["saved"], stopped["validation_loss_nats"]) == ("nonfinite", False, None)
+    row = (await asker.call("runs.list", "runs"))["runs"][0]
+    assert row["state"] == "good" and row["step"] < stopped["step"]
+
+
+@scenario
+async def test_a_fault_in_a_handler_is_told_and_the_session_goes_on(asker):
+    async def faulty(identity):
+        raise KeyError("x")
+
+    asker.session._handlers["runs.list"] = faulty
+    assert "KeyError" in (await asker.call("runs.list", "failed"))["message"]
+    assert (await asker.trained())["reason"] == "finished"
+
+
+@scenario
+async def test_a_finished_run_ends_with_a_sample_of_the_finished_model(asker):
+    await asker.trained()
+    sample = await asker.wait("sample")
+    while sample["first_step"] != 30:
+        sample = await asker.wait("sample")
+    assert sample["step"] == 30 and len(sample["text"]) > 20
+
+
+@scenario
+async def test_a_text_of_ones_own_is_kept_with_its_name_while_a_run_needs_it(asker):
+    run_id = (await asker.trained())["run_id"]
+    await asker.call("corpus.text", "corpus", text="Something else. " * 100, name="other")
+    opened = await asker.call("runs.open", "opened", run_id=run_id)
+    assert opened["corpus"] == {"name": "hamlet", "sha256": opened["corpus"]["sha256"], "available": True}
+    assert asker.session.corpus.name == "hamlet"
+    assert (await asker.call("runs.list", "runs"))["storage"]["bytes"] > len(TEXT)
+    await asker.call("corpus.text", "corpus", text="Something else. " * 100, name="other")
+    await asker.call("runs.delete", "runs", run_id=run_id)
+    assert await asker.session.host.texts_bytes() == 0
+
+
+@scenario
+async def test_a_run_can_be_opened_from_its_first_moment(asker):
+    asker.ask("corpus.text", text=TEXT)
+    asker.ask("train.start", preset="tiny", training=QUICK | {"steps": 100_000})
+    assert (await asker.wait("saved"))["step"] == 0

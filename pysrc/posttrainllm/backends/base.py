@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from ..compile.tape import Tape
+from ..errors import DataError, DeviceError, DeviceUnavailableError
+from ..ops import KERNELS
 
 
 class Machine(Protocol):
@@ -38,3 +40,21 @@ class Machine(Protocol):
 
     def close(self) -> None:
         """Give memory and threads back."""
+
+
+def engine_error(message: str) -> DeviceError | DataError:
+    """The C++ engine's sentence as an error of the right kind: a bad token is the data's fault, all else the engine's."""
+    if "token" in message or "target" in message:
+        return DataError("engine", message, code="E-DATA-TOKEN")
+    return DeviceError("engine", message)
+
+
+def require_same_kernels(names: list[str]) -> None:
+    """Raise DeviceUnavailableError when an engine was built for another list of kernels than this package records."""
+    if list(names) != [kernel.name for kernel in KERNELS]:
+        raise DeviceUnavailableError(
+            "engine",
+            "its kernels are this package's, in order",
+            f"a build with {len(names)} kernels came",
+            "build it again: ./build.sh build",
+        )

@@ -1,11 +1,11 @@
-"""Which engine runs: the first of a list that exists here and passes its self-test, and why not the others."""
+"""Which engine a device name opens here."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-from ..errors import ConfigError, DeviceError, DeviceUnavailableError, SelfTestError
+from ..errors import ConfigError, DeviceUnavailableError
 from .base import Machine
 from .reference import ReferenceMachine
 
@@ -18,12 +18,12 @@ def default_threads() -> int:
     return max(1, min(8, os.cpu_count() or 1))
 
 
-def open_machine(
+def open_engine(
     device: str = "auto", threads: int | None = None, total_bytes: int = 0, isa: str | None = None
 ) -> Machine:
-    """A machine that passed its self-test, with room for `total_bytes`. `isa` picks the cpu engine's build natively.
+    """A machine with room for `total_bytes`, not yet tested (model/selftest.py does that). `isa` picks the cpu engine's build.
 
-    Raises ConfigError for an unknown device, DeviceUnavailableError, SelfTestError or DeviceOutOfMemoryError.
+    Raises ConfigError for an unknown device, DeviceUnavailableError or DeviceOutOfMemoryError.
     """
     if device not in DEVICES:
         raise ConfigError("device", f"one of {', '.join(DEVICES)}", f"{device!r} came", "choose one of those")
@@ -38,16 +38,7 @@ def open_machine(
             raise DeviceUnavailableError(
                 "cpu", "this browser lets Python wait (JSPI)", "it does not here", "use `await open_wasm(...)` instead"
             )
-        machine: Machine = run_sync(open_wasm(total_bytes, threads))
-    else:
-        from .native import CpuMachine
+        return run_sync(open_wasm(total_bytes, threads))
+    from .native import CpuMachine
 
-        machine = CpuMachine(threads or default_threads(), isa)
-    from .selftest import check
-
-    try:
-        check(machine)
-    except (SelfTestError, DeviceError):
-        machine.close()
-        raise
-    return machine
+    return CpuMachine(threads or default_threads(), isa)

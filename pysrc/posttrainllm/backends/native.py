@@ -4,25 +4,10 @@ from __future__ import annotations
 
 from ..compile.graph import REGIONS
 from ..compile.tape import OFFSET_MASK, REGION_SHIFT, Tape
-from ..errors import DataError, DeviceError, DeviceOutOfMemoryError, DeviceUnavailableError
-from ..ops import KERNELS
+from ..errors import DeviceError, DeviceOutOfMemoryError, DeviceUnavailableError
+from .base import engine_error, require_same_kernels
 
 ISA_NAMES = {"avx512": "AVX-512", "avx2": "AVX2", "sse2": "SSE2", "neon": "NEON"}
-
-
-def engine_error(message: str) -> DeviceError | DataError:
-    """The engine's sentence as an error of the right kind: a bad token is the data's fault, all else the engine's."""
-    if "token" in message or "target" in message:
-        return DataError("engine", message, code="E-DATA-TOKEN")
-    return DeviceError("engine", message)
-
-
-def require_same_kernels(names: list[str]) -> None:
-    """Raise DeviceUnavailableError when an engine was built for another list of kernels than this package records."""
-    if list(names) != [kernel.name for kernel in KERNELS]:
-        raise DeviceUnavailableError(
-            "engine", "its kernels are this package's, in order", f"a build with {len(names)} kernels came", "build it again: ./build.sh build"
-        )
 
 
 class CpuMachine:

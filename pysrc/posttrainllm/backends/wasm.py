@@ -8,7 +8,7 @@ from __future__ import annotations
 from ..compile.graph import REGIONS
 from ..compile.tape import OFFSET_MASK, RECORD_BYTES, REGION_SHIFT, Tape
 from ..errors import DeviceError, DeviceLimitError, DeviceOutOfMemoryError, DeviceUnavailableError
-from .native import engine_error, require_same_kernels
+from .base import engine_error, require_same_kernels
 
 LIMIT_BYTES = 4032 << 20
 OVERHEAD_BYTES = 16 << 20

@@ -7,7 +7,6 @@ import math
 import struct
 
 from ..backends.base import Machine
-from ..backends.choose import open_machine
 from ..compile.graph import REGIONS
 from ..compile.tape import REGION_SHIFT, address
 from ..data.batches import evaluation_batches, tokens_to_i32
@@ -17,6 +16,7 @@ from ..errors import ConfigError, DataError, FormatError
 from .config import GPTConfig
 from .memory import RESERVE_BYTES, available_bytes, need_bytes, require_fit  # noqa: F401 - the session imports the reserve from here
 from .program import DLOSS, LOSS, NORM, RECIPE, SEED, Pass, Program, pack_recipe
+from .selftest import open_machine
 
 
 class GPT:

@@ -124,13 +124,8 @@ class Session:
         """Handle one request now. Errors become a `failed` event with the request's id."""
         identity = request.get("id")
         try:
-            await self._handlers[request.get("kind", "")](identity, **checked(request))
-        except KeyError:
-            try:
-                checked(request)
-                raise
-            except PostTrainError as error:
-                self.fail(error, identity)
+            fields = checked(request)
+            await self._handlers[request["kind"]](identity, **fields)
         except Exception as error:  # noqa: BLE001 - one bad request must not end the session
             self.fail(error, identity)
 

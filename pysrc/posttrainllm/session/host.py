@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..backends.choose import open_machine
 from ..data.corpus import Corpus
+from ..model.selftest import open_machine
 from ..store.memory import MemoryVolume
 from ..store.runs import RunStore
 
@@ -56,7 +56,15 @@ class Host:
         """Keep a person's own text, so that its runs can go on later."""
         self._texts[corpus.sha256] = (corpus.name, corpus.data)
 
-    async def kept_text(self, sha256: str) -> Corpus | None:
-        """The kept text with that hash, if there is one."""
+    async def kept_text(self, sha256: str, name: str) -> Corpus | None:
+        """The kept text with that hash, if there is one, under the name its run knows it by."""
         kept = self._texts.get(sha256)
-        return Corpus(*kept) if kept else None
+        return Corpus(name, kept[1]) if kept else None
+
+    async def sweep_texts(self, wanted: set[str]) -> None:
+        """Forget the kept texts that are not wanted: those of deleted runs."""
+        self._texts = {sha256: kept for sha256, kept in self._texts.items() if sha256 in wanted}
+
+    async def texts_bytes(self) -> int:
+        """Bytes of all kept texts."""
+        return sum(len(data) for _, data in self._texts.values())

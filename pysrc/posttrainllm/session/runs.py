@@ -15,7 +15,7 @@ from ..model.program import Program
 from ..store.buffers import nbytes
 from ..store.checkpoint import Checkpoint, history_text
 from ..store.runs import Run, RunInfo
-from ..train.state import checkpoint_of, model_of, trainer_of
+from ..train.state import check_run, checkpoint_of, model_of, trainer_of
 
 
 class Runs:
@@ -68,15 +68,16 @@ class Runs:
             self._held.close()
             self._held = None
 
-    def save(self, trainer) -> None:
-        """Save the live run now. Raises StoreError; the last save is unharmed then."""
+    def save(self, trainer) -> bool:
+        """Save the live run now; False where there is no place to keep it. Raises StoreError; the last save is unharmed."""
         if self._held is None:
-            return
+            return False
         began = time.perf_counter()
         nbytes_ = self._held.save(checkpoint_of(trainer, self._held.name, self._held.created or None))
         self._session.emit(
             "saved", run_id=self._held.id, step=trainer.step, bytes=nbytes_, seconds=time.perf_counter() - began, at=self.store.clock()
         )
+        return True
 
     # The list
 
@@ -110,7 +111,8 @@ class Runs:
     async def storage(self) -> dict:
         """How much the saved runs take, and whether there is storage at all."""
         try:
-            return {"bytes": await self.store.total_bytes(), "persistent": self._session.host.persistent}
+            host = self._session.host
+            return {"bytes": await self.store.total_bytes() + await host.texts_bytes(), "persistent": host.persistent}
         except StoreError:
             return {"bytes": 0, "persistent": False}
 
@@ -127,15 +129,10 @@ class Runs:
             raise ConfigError("continue", "a whole number of steps from 1 to 10,000,000", f"{steps} came", "change it")
         training = self._session.training
         if self.held_id != run_id or training.trainer is None or training.trainer.model is not self._session.model:
-            await self._load(identity, run_id)
-        if training.trainer is None:
-            raise DataError(
-                "continue", "the text it was trained on, and AdamW's state", "one of them is not here",
-                "choose that text again under Text, then continue the run",
-            )
+            await self._load(identity, run_id, to_train=True)
         training.launch(identity, training.trainer.step + steps)
 
-    async def _load(self, identity, run_id: str) -> None:
+    async def _load(self, identity, run_id: str, to_train: bool = False) -> None:
         session = self._session
         if session.training.active:
             raise ConfigError("open", "one run at a time", "a run is going", "stop it first; it is saved when it stops")
@@ -144,6 +141,12 @@ class Runs:
         try:
             checkpoint = run.load()
             corpus = await self._corpus_of(checkpoint)
+            if to_train and (corpus is None or not checkpoint.resumable):
+                raise DataError(
+                    "continue", "the text it was trained on, and AdamW's state", "one of them is not here",
+                    "choose that text again under Text, then continue the run",
+                )
+            check_run(checkpoint, corpus)  # before the live model goes
             await self._bring_up(checkpoint, corpus)
         except BaseException:
             if run is not held:
@@ -185,7 +188,8 @@ class Runs:
         if session.corpus is not None and session.corpus.sha256 == sha256:
             return session.corpus
         bundled = await session.host.bundled_corpus()
-        return bundled if bundled.sha256 == sha256 else await session.host.kept_text(sha256)
+        name = checkpoint.corpus.get("name")
+        return bundled if bundled.sha256 == sha256 else await session.host.kept_text(sha256, name if isinstance(name, str) else "text")
 
     def _tell_opened(self, identity, run: Run, checkpoint: Checkpoint, corpus: Corpus | None) -> None:
         rows = checkpoint.history
@@ -223,7 +227,17 @@ class Runs:
             self._session.training.trainer = None
             self._session.drop_model()
         await self.store.delete(run_id)
+        await self._sweep_texts()
         await self._list(identity)
+
+    async def _sweep_texts(self) -> None:
+        """Forget texts that no run needs. A run that cannot be read may need any, so then all stay."""
+        found = await self.store.list()
+        if all(info.state in ("good", "empty") for info in found):
+            wanted = {info.corpus_sha256 for info in found}
+            if self._session.corpus is not None:
+                wanted.add(self._session.corpus.sha256)
+            await self._session.host.sweep_texts(wanted)
 
     # Moving in and out
 

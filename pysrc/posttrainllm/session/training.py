@@ -34,7 +34,8 @@ class Training:
         self._sent = self._saved = 0.0
         self._recent: list[tuple[float, int]] = []
         self._sample = None
-        self._sample_text, self._sample_budget = "", 0.0
+        self._sample_text, self._sample_budget, self._sample_first = "", 0.0, 0
+        self._closing = False
         self.sample_prompt, self.sample_every_seconds, self.save_every_seconds = "\n", 4.0, 60.0
         self._sample_next = 0.0
 
@@ -78,7 +79,7 @@ class Training:
         self._stopping = self._pausing = self._paused = False
         self._rows, self._recent = [], []
         self._saved = self._sent = time.perf_counter()
-        self._sample, self._sample_next, self._sample_budget = None, 0.0, 0.3
+        self._sample, self._sample_next, self._sample_budget, self._closing = None, 0.0, 0.3, False
         self._reports = trainer.run(until)
         session.emit(
             "started",
@@ -92,6 +93,8 @@ class Training:
             steps=until,
             engine=session.engine | {"description": trainer.model.machine.description},
         )
+        if trainer.step == 0:
+            self.save()  # a run that is cut off in its first minute can be opened too
 
     async def pause(self, identity) -> None:
         """train.pause."""
@@ -106,8 +109,10 @@ class Training:
             self._session.emit("resumed", reply_to=identity, step=self.trainer.step)
 
     async def stop(self, identity) -> None:
-        """train.stop: after the present step, with a save."""
+        """train.stop: after the present step, with a save. Where nothing is going, `stopped` says so at once."""
         self._stopping = self.active
+        if not self.active:
+            self._say_stopped("stopped", "No run was going.", True)
 
     async def save_now(self, identity) -> None:
         """train.save: the page is about to be hidden, and may not come back."""
@@ -145,7 +150,7 @@ class Training:
     def turn(self) -> bool:
         """Train one step (or evaluate); False when there is nothing to do."""
         if not self.active:
-            return False
+            return self._closing and self._last_sample()
         flag = self._session.host.flag()
         if self._stopping or flag == STOP:
             self.finish("stopped")
@@ -207,41 +212,59 @@ class Training:
         )
         self._rows, self._sent = [], now
 
+    def _last_sample(self) -> bool:
+        """After the end, one sample of the finished model, a few tokens a turn."""
+        if self._session.model is None or self._session.model is not self.trainer.model or self.sample_every_seconds == 0:
+            self._closing = False
+            return False
+        self._sample_budget, self._sample_next = 0.03, 0.0
+        if self._write_sample():
+            self._closing = False
+        return True
+
     def _sample_some(self, step_seconds: float) -> None:
         """Spend a small share of the time on the live sample: a few tokens after each step."""
         now = time.perf_counter()
         self._sample_budget = min(self._sample_budget + SAMPLE_SHARE * step_seconds, 0.5)
         if self.sample_every_seconds == 0 or now < self._sample_next:
             return
+        self._write_sample()
+
+    def _write_sample(self) -> bool:
+        """Write on the sample until the budget is spent; True when it is whole and was sent."""
         while self._sample_budget > 0:
             if self._sample is None:
                 model = self._session.model
                 self._sample = write(model, self.sample_prompt, SAMPLE_TOKENS, seed=self.trainer.settings["seed"])
-                self._sample_text = ""
+                self._sample_text, self._sample_first = "", self.trainer.step
             began = time.perf_counter()
             piece = next(self._sample)
             self._sample_budget -= time.perf_counter() - began
             self._sample_text += piece.text
             if piece.reason:
-                self._session.emit("sample", step=self.trainer.step, prompt=self.sample_prompt, text=self._sample_text)
+                first, step = self._sample_first, self.trainer.step
+                self._session.emit("sample", first_step=first, step=step, prompt=self.sample_prompt, text=self._sample_text)
                 self._sample, self._sample_next = None, time.perf_counter() + self.sample_every_seconds
-                return
+                return True
+        return False
 
     # Ending and saving
 
-    def save(self) -> None:
-        """Save the run where it is kept; a failure is told and training goes on."""
+    def save(self) -> bool:
+        """Save the run where it is kept; whether that went well. A failure is told and training goes on."""
         self._saved = time.perf_counter()
+        if self.trainer.broken:
+            return False
         try:
-            self._session.runs.save(self.trainer)
+            return self._session.runs.save(self.trainer)
         except PostTrainError as error:
             self._session.fail(error)
+            return False
 
     def finish(self, reason: str, message: str = "") -> None:
         """End the run in progress: measure, save, say `stopped`."""
         if not self.active:
             return
-        self._reports, self._sample = None, None
         trainer = self.trainer
         if reason == "stopped":
             message = message or f"Stopped after step {trainer.step:,}, as asked."
@@ -250,24 +273,28 @@ class Training:
                 loss = finite(report.validation_loss_nats)
                 self._session.emit("eval", step=report.step, validation_loss_nats=loss, best=report.best)
         self._step_event(time.perf_counter())
-        self.save()
+        saved = self.save()
+        self._reports, self._sample, self._closing = None, None, True
+        self._say_stopped(reason, message, saved)
+
+    def _say_stopped(self, reason: str, message: str, saved: bool) -> None:
+        """The last event of a run; `saved` is whether its last step is in the file system."""
+        trainer = self.trainer
         self._session.emit(
             "stopped",
-            step=trainer.step,
+            step=trainer.step if trainer else 0,
             reason=reason,
             message=message,
+            saved=saved,
             run_id=self._session.runs.held_id,
-            validation_loss_nats=trainer.validation_loss_nats,
+            validation_loss_nats=finite(trainer.validation_loss_nats) if trainer else None,
         )
 
     def abort(self, error: Exception) -> None:
         """An engine failed: end the run at once; the last save stays as it is."""
-        was_active, trainer = self.active, self.trainer
-        self._reports, self._sample = None, None
+        was_active = self.active
+        self._reports, self._sample, self._closing = None, None, False
         self._session.writing.cancel()
         self._session.fail(error, self._request)
         if was_active:
-            self._session.emit(
-                "stopped", step=trainer.step, reason="error", message=str(error), run_id=self._session.runs.held_id,
-                validation_loss_nats=trainer.validation_loss_nats,
-            )
+            self._say_stopped("error", str(error), False)

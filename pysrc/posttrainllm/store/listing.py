@@ -25,6 +25,7 @@ class RunInfo:
     state: str
     step: int = 0
     steps: int = 0
+    corpus_sha256: str = ""
     validation_loss_nats: float | None = None
     loss_nats: float | None = None
     parameters: int = 0
@@ -63,6 +64,7 @@ def describe(
         state,
         step=int(_number(summary, "step") or 0),
         steps=int(_number(summary, "steps") or 0),
+        corpus_sha256=text(summary, "corpus_sha256"),
         validation_loss_nats=_number(summary, "validation_loss_nats"),
         loss_nats=_number(summary, "loss_nats"),
         parameters=int(_number(summary, "parameters") or 0),
@@ -82,6 +84,7 @@ def summary_of(checkpoint: Checkpoint) -> dict[str, Any]:
         "name": clean_name(checkpoint.name),
         "step": checkpoint.step,
         "steps": checkpoint.training.get("steps"),
+        "corpus_sha256": checkpoint.corpus.get("sha256"),
         "validation_loss_nats": checkpoint.last("validation_loss_nats"),
         "loss_nats": checkpoint.last("loss_nats"),
         "parameters": checkpoint.parameters,

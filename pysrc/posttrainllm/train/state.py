@@ -145,6 +145,16 @@ def trainer_of(
     return trainer
 
 
+def check_run(checkpoint: Checkpoint, corpus: Corpus | None) -> None:
+    """All that `trainer_of` (with a corpus, for a run that can go on) or `model_of` will ask, before anything is made for it."""
+    going_on = corpus is not None and checkpoint.resumable
+    config, _ = _checked(checkpoint, going_on)
+    if going_on:
+        _run_state(checkpoint, config)
+        _require_same_text(checkpoint, corpus)
+        corpus.check(config)
+
+
 def _checked(checkpoint: Checkpoint, training: bool) -> tuple[GPTConfig, ByteTokenizer]:
     """Config and tokenizer, with every tensor seen to have the layout's name, dtype and shape."""
     try:

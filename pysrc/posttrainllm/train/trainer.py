@@ -60,6 +60,7 @@ class Trainer:
         self.corpus.check(config)
         self.step, self.until, self.history = step, self.settings["steps"], []
         self.validation_loss_nats: float | None = None
+        self.broken = False  # the weights themselves give no finite loss: they must not replace a good save
         self.best_loss_nats = math.inf
         self.seconds = 0.0
         self.batches = self._batches(cursor)
@@ -85,7 +86,7 @@ class Trainer:
                 f"step {self.step + 1}",
                 "loss and gradient norm are finite",
                 f"loss {loss} and norm {norm} came",
-                f"the weights of step {self.step} are kept; go on with a lower learning rate",
+                f"the weights of step {self.step} are kept; start again with a lower learning rate",
             )
         self.step += 1
         seconds = time.perf_counter() - began
@@ -98,8 +99,9 @@ class Trainer:
         """Measure the validation loss now and keep it in the history."""
         began = time.perf_counter()
         loss = self.model.evaluate(self.corpus.validation, self.settings["evaluation_tokens"])
+        self.broken = not math.isfinite(loss)
         best = loss < self.best_loss_nats
-        self.best_loss_nats = min(self.best_loss_nats, loss)
+        self.best_loss_nats = loss if best else self.best_loss_nats
         self.validation_loss_nats = loss
         if self.history:
             self.history[-1]["validation_loss_nats"] = loss
@@ -128,6 +130,9 @@ class Trainer:
                 break
             if self.step % self.settings["evaluate_every_steps"] == 0 or self.step == self.until:
                 yield self.evaluate()
+                if self.broken:
+                    reason, message = "nonfinite", self._broken_sentence()
+                    break
             now = time.perf_counter()
             if live.sample_seconds and now - sampled >= live.sample_seconds:
                 yield self.sample(live)
@@ -135,9 +140,15 @@ class Trainer:
             if live.save and live.save_seconds and now - saved >= live.save_seconds and self.step < self.until:
                 yield self.saved(live)
                 saved = time.perf_counter()
-        if live.save:
+        if live.save and not self.broken:
             yield self.saved(live)
         yield StoppedReport(self.step, reason, message or f"Finished: {self.step:,} steps are done.")
+
+    def _broken_sentence(self) -> str:
+        return (
+            f"step {self.step}: the validation loss is finite; {self.validation_loss_nats} came; this step was not saved, "
+            "the save before it stays; start again with a lower learning rate."
+        )
 
     def sample(self, live: Live) -> SampleReport:
         """What the model writes now."""

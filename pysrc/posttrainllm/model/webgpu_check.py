@@ -9,11 +9,11 @@ import struct
 
 from ..compile.tape import address
 from ..errors import SelfTestError
-from ..model.config import GPTConfig
-from ..model.gpt import Layout
-from ..model.program import DLOSS, LOSS, NORM, RECIPE, SEED, initial_weights, pack_recipe, training_step
+from .config import GPTConfig
+from .gpt import Layout
+from .program import DLOSS, LOSS, NORM, RECIPE, SEED, initial_weights, pack_recipe, training_step
 from ..ops.lazy import np
-from .reference import ReferenceMachine
+from ..backends.reference import ReferenceMachine
 
 CONFIG = GPTConfig(layers=2, channels=20, heads=2, context=9, vocabulary=23, batch=3)
 RECIPE_VALUES = (0.01, 0.9, 0.95, 1e-8, 0.1, 1.0, 10.0, 20.0)
