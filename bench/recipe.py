@@ -28,7 +28,14 @@ BASE = {
     "learning_rate": 1e-3, "warmup_steps": 100, "minimum_learning_rate_fraction": 0.1, "beta2": 0.95,
     "weight_decay": 0.1, "clip": 1.0, "batch": 16,
 }
-SEARCH = ["learning_rate=3e-4", "", "learning_rate=2e-3", "learning_rate=3.5e-3", "learning_rate=6e-3"]
+SEARCH = [
+    *("learning_rate=3e-4", "", "learning_rate=2e-3", "learning_rate=3.5e-3", "learning_rate=6e-3"),
+    *(f"learning_rate=3.5e-3,{change}" for change in ("batch=8", "beta2=0.99", "weight_decay=0")),
+    "learning_rate=4.5e-3,beta2=0.99",
+    *(f"learning_rate=4.5e-3,beta2=0.99,{change}" for change in
+      ("minimum_learning_rate_fraction=0", "decay_steps=2000", "batch=8", "warmup_steps=200", "clip=0")),
+    "learning_rate=6e-3,beta2=0.99,batch=32",
+]
 
 
 def parse(text: str) -> dict:
