@@ -15,10 +15,16 @@ def test_the_defaults_are_the_table_and_pass_their_own_check():
 
 
 def test_the_recipe_of_the_reference():
-    """The ancestor's browser had ten times the reference's rate; these are the figures that hold everywhere."""
+    """The figures that hold everywhere; the rate and beta2 are the search's (docs/log.md, Recipe), the rest the reference's."""
     settings = training_settings()
-    assert [settings[name] for name in ("beta1", "beta2", "weight_decay", "clip", "seed")] == [0.9, 0.95, 0.1, 1.0, 42]
-    assert settings["learning_rate"] > 0
+    assert [settings[name] for name in ("beta1", "beta2", "weight_decay", "clip", "seed")] == [0.9, 0.99, 0.1, 1.0, 42]
+    assert settings["learning_rate"] == 0.0045
+
+
+def test_wider_models_get_a_lower_rate():
+    rates = [training_settings(channels=channels)["learning_rate"] for channels in (48, 128, 256, 768)]
+    assert rates == [0.0045, 0.0045, 0.00225, 0.00075]
+    assert training_settings({"learning_rate": 0.1}, channels=768)["learning_rate"] == 0.1
 
 
 @pytest.mark.parametrize("name", _RANGES)
