@@ -23,7 +23,7 @@ def test_the_recipe_of_the_reference():
 
 def test_wider_models_get_a_lower_rate():
     rates = [training_settings(channels=channels)["learning_rate"] for channels in (48, 128, 256, 768)]
-    assert rates == [0.0045, 0.0045, 0.00225, 0.00075]
+    assert rates == pytest.approx([0.0045, 0.0045, 0.00225, 0.00075])
     assert training_settings({"learning_rate": 0.1}, channels=768)["learning_rate"] == 0.1
 
 
