@@ -15,6 +15,7 @@ import os
 import sys
 import threading
 import zipfile
+from importlib.metadata import version
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
@@ -36,6 +37,15 @@ self.onmessage = async ({ data }) => {
   try {
     const { loadPyodide } = await import(`${base}${data.pyodide}pyodide.mjs`);
     const pyodide = await loadPyodide({ indexURL: `${base}${data.pyodide}`, stdout: say, stderr: say });
+    // Whole lines only: the usual way sends a line each time pytest flushes, so each test's dot would get its own.
+    const decoder = new TextDecoder();
+    let line = '';
+    pyodide.setStdout({ write: (bytes) => {
+      const parts = (line + decoder.decode(bytes, { stream: true })).split('\\n');
+      line = parts.pop();
+      for (const part of parts) say(part);
+      return bytes.length;
+    } });
     await pyodide.loadPackage('numpy');
     pyodide.registerJsModule('posttrainllm_host', {
       open_engine: (bytes, threads) => openEngine({ base, bytes, threads }),
@@ -66,7 +76,10 @@ def archive() -> bytes:
     with zipfile.ZipFile(memory, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as out:
         for folder, prefix in ((paths.REPO / "tests", "tests"), (paths.PACKAGE, "pysrc/posttrainllm")):
             _add(out, folder, prefix)
-        _add(out, paths.REPO / "docs", "docs")
+        for name in ("docs", "ext", "shaders"):  # what tests read beside the package
+            _add(out, paths.REPO / name, name)
+        # pytest asks for pluggy's version at its start, which pluggy looks up in its metadata.
+        out.writestr("libraries/pluggy.dist-info/METADATA", f"Name: pluggy\nVersion: {version('pluggy')}\n")
         for name in LIBRARIES:
             _add(out, Path(importlib.util.find_spec(name).origin).parent, f"libraries/{name}")
         for name in MODULES:

@@ -43,16 +43,18 @@ def browser() -> bool:
 
 def environment() -> dict[str, str]:
     """What test and bench scripts are told: where the built site, Pyodide, Node and the browser are."""
+    node = downloads.node()
     told = {
         "PTL_CACHE": str(paths.cache()),
         "PTL_DIST": str(paths.DIST),
         "PTL_PYODIDE": str(paths.DIST / runtime.name()),
         "PTL_ENGINE": str(paths.DIST / "engine"),
-        "PTL_NODE": downloads.node(),
+        "PTL_NODE": node,
         "PTL_CHROMIUM": chromium() or "",
         "PYTHONPATH": str(paths.REPO),
     }
-    return {**os.environ, **told, "PATH": f"{paths.venv() / 'bin'}:{os.environ.get('PATH', '')}"}
+    path = [str(paths.venv() / "bin"), os.environ.get("PATH", ""), str(Path(node).parent)]
+    return {**os.environ, **told, "PATH": ":".join(path)}
 
 
 def call(command: list[str]) -> int:
