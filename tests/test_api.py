@@ -72,7 +72,7 @@ def test_the_lines_of_the_design(tmp_path):
 def test_a_preset_by_name_and_device_by_name():
     model = pt.GPT.create("tiny", device="reference")
     assert model.config == pt.GPTConfig.preset("tiny") and model.config.parameter_count() == 70_464
-    for wrong, match in (({"model": "vast"}, "tiny, small, medium"), ({"device": "abacus"}, "auto, cpu, reference")):
+    for wrong, match in (({"model": "vast"}, "tiny, small, medium"), ({"device": "abacus"}, "auto, cpu, webgpu, reference")):
         with pytest.raises(pt.ConfigError, match=match):
             pt.GPT.create(**({"model": "tiny"} | wrong))
 

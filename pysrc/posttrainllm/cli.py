@@ -30,6 +30,7 @@ class Device(str, Enum):
 
     auto = "auto"
     cpu = "cpu"
+    webgpu = "webgpu"
     reference = "reference"
 
 

@@ -9,7 +9,7 @@ from ..errors import ConfigError, DeviceUnavailableError
 from .base import Machine
 from .reference import ReferenceMachine
 
-DEVICES = ("auto", "cpu", "reference")
+DEVICES = ("auto", "cpu", "webgpu", "reference")
 IN_BROWSER = sys.platform == "emscripten"
 
 
@@ -29,6 +29,14 @@ def open_engine(
         raise ConfigError("device", f"one of {', '.join(DEVICES)}", f"{device!r} came", "choose one of those")
     if device == "reference":
         return ReferenceMachine()
+    if device == "webgpu":
+        if IN_BROWSER:
+            raise DeviceUnavailableError(
+                "webgpu", "a GPU in the tab is opened by waiting for it", "this call does not wait", "use `await open_webgpu()`"
+            )
+        from .webgpu import WebGPUMachine
+
+        return WebGPUMachine()
     if IN_BROWSER:
         from pyodide.ffi import can_run_sync, run_sync
 

@@ -68,9 +68,14 @@ def open_machine(
     Raises ConfigError for an unknown device, DeviceUnavailableError, SelfTestError or DeviceOutOfMemoryError.
     """
     machine = open_engine(device, threads, total_bytes, isa)
-    if machine.name == "cpu":
+    if machine.name != "reference":
         try:
-            check(machine)
+            if machine.name == "webgpu":
+                from .webgpu_check import check_now
+
+                check_now(machine)
+            else:
+                check(machine)
         except (SelfTestError, DeviceError):
             machine.close()
             raise
