@@ -64,6 +64,9 @@ function columns() {
   return [steps, raw, smooth, validation];
 }
 
+/** Where the step axis ends. */
+const last = () => Math.max(total, data.step.at(-1) ?? 0, 10);
+
 /** What part of the running mean one step brings: at first much, so the steep beginning is not smeared, later a hundredth of the run. */
 const share = () => Math.max(Math.min(0.34, Math.max(0.03, 100 / (total || 1000))), 1 / (1 + data.step.length / 6));
 
@@ -73,11 +76,11 @@ function options() {
   const axis = { stroke: ink, font, grid: { stroke: grid, width: 1 }, ticks: { show: false } };
   return {
     ...box(),
-    padding: [10, 22, 0, 0],
+    padding: [10, () => 8 + 3.6 * last().toLocaleString().length, 0, 0], // half of the last step's label stands beyond the axis
     legend: { show: false },
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
     scales: {
-      x: { time: false, range: () => [0, Math.max(total, data.step.at(-1) ?? 0, 10)] },
+      x: { time: false, range: () => [0, last()] },
       y: { range: () => [lowest < Infinity ? Math.max(0, Math.min(2, lowest - 0.15)) : 1, Math.max(reference * 1.04, Math.min(highest, reference * 2))] },
     },
     series: [
