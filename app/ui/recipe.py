@@ -9,7 +9,7 @@ from dom import el, empty, make, number, on
 KNOWN = {
     "learning_rate": ("Learning rate", "How far one step moves the weights, at most"),
     "minimum_learning_rate_fraction": ("Final share of the rate", "What the learning rate fades to"),
-    "warmup_steps": ("Warm-up steps", "The learning rate rises from zero over these"),
+    "warmup_steps": ("Warm-up steps", "The rate rises from zero; at most a tenth of the run"),
     "decay_steps": ("Fade-out ends at step", "Follows the number of steps"),
     "batch": ("Batch", "How many pieces of text one step reads"),
     "seed": ("Seed", "The same seed repeats the same run exactly"),
@@ -28,7 +28,7 @@ SEPARATE = ("steps",)  # has its own field beside the size
 
 _fields = []  # keys drawn as fields
 _default_batch = None
-_followed = None  # what the field for the fade-out was set to last by us
+_followed = {}  # key -> what a field that follows the number of steps was set to last by us
 
 
 def defaults():
@@ -92,6 +92,7 @@ def _label(key):
 
 def _draw(event=None):
     global _fields
+    _followed.clear()
     standard = defaults()
     known = [key for key in ORDER if key in standard or key == "batch"]
     others = sorted(key for key in standard if key not in known and key not in SEPARATE)  # MicroPython's dicts keep no order
@@ -140,8 +141,6 @@ def _plain(value):
 
 
 def _reset(event):
-    global _followed
-    _followed = None
     el("setting-steps").value = ""
     _draw()
     import sizes
@@ -150,17 +149,28 @@ def _reset(event):
 
 
 def _follow(event):
-    """By default the fade-out ends with the run: keep that so, unless the person has set it apart."""
-    global _followed
-    standard = defaults()
-    decay = el("setting-decay_steps")
-    if decay and standard.get("decay_steps") == standard.get("steps") and number(decay) == (_followed or standard.get("decay_steps")):
-        _followed = steps()
-        decay.value = str(_followed)
+    """By default the fade-out ends with the run and the warm-up is a small part of it: keep that so, unless the person has set them apart."""
+    standard, count = defaults(), steps()
+    if count is None:
+        return
+    if standard.get("decay_steps") == standard.get("steps"):
+        _set("decay_steps", count)
+    if "warmup_steps" in standard:
+        end = number("setting-decay_steps") if el("setting-decay_steps") else None
+        _set("warmup_steps", max(0, min(standard["warmup_steps"], int(count if end is None else min(end, count)) // 10)))
+
+
+def _set(key, wanted):
+    """Set a field that nobody has touched."""
+    box = el("setting-" + key)
+    if box and number(box) == _followed.get(key, defaults()[key]):
+        _followed[key] = wanted
+        box.value = str(wanted)
 
 
 def start():
     wire.on("ready", _draw)
     wire.on("planned", _suit)
     on("setting-steps", "input", _follow)
+    on("settings-fields", "input", _follow)
     on("settings-reset", "click", _reset)
