@@ -8,7 +8,7 @@ const presets = {
   large: { layers: 6, channels: 192, heads: 6, context: 128, batch: 12, parameters: 2743296 },
   mega: { layers: 14, channels: 384, heads: 12, context: 512, batch: 2, parameters: 25138176 },
 };
-const training = { steps: scenario.steps, learning_rate: 0.0003, minimum_learning_rate_fraction: 0.1, warmup_steps: 100, decay_steps: scenario.steps,
+const training = { steps: scenario.steps, learning_rate: 0.0003, minimum_learning_rate_fraction: 0.1, warmup_steps: Math.min(100, Math.floor(scenario.steps / 10)), decay_steps: scenario.steps,
   beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, clip: 1, seed: 42, validation_fraction: 0.1, evaluate_every_steps: 20, evaluation_tokens: 16384 };
 const SAMPLE = 'ROMEO:\nWhat light is this, that through the window breaks?\nI pray thee, stay: the morning is not come,\nAnd all the stars do whisper of thy name.\n';
 
@@ -19,13 +19,14 @@ let running = false;
 let paused = false;
 let stopping = false;
 let writing = null;
+let textBytes = 0; // of the text that was understood last
 let clock = 0;
 
 const post = (event, transfer = []) => postMessage(event, transfer);
 const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const failed = (request, message, extra = {}) => post({ kind: 'failed', code: 'test', message, reply_to: request.id, ...extra });
 const lossAt = (step) => 1.45 + 4.1 * Math.exp(-step / 45) + Math.sin(step * 12.9898) * 0.06;
-const listed = () => post({ kind: 'runs', runs: runs.map((each) => ({ ...each, live: each.run_id === run?.run_id })) });
+const listed = (id) => post({ kind: 'runs', reply_to: id, runs: runs.map((each) => ({ ...each, live: each.run_id === run?.run_id })) });
 
 async function boot() {
   for (const [i, message] of ['Loading Python', 'Loading numpy', 'Preparing the engine', 'Checking the engine'].entries()) {
@@ -35,15 +36,27 @@ async function boot() {
   if (scenario.fail.boot) { post({ kind: 'failed', code: 'boot', message: scenario.fail.boot, fatal: true }); return; }
   const threads = flag ? scenario.isolated_threads : 1;
   post({ kind: 'ready', version: '0.0.0-fake', threads, isolated: Boolean(flag), presets, training, runs,
-    engines: [{ name: 'cpu', description: 'CPU', chosen: true, why: 'It passed its self-test.' }, { name: 'webgpu', description: 'Graphics card', chosen: false, why: 'not built yet' }],
+    engines: [{ name: 'cpu', description: `CPU, WebAssembly SIMD, ${threads} thread${threads > 1 ? 's' : ''}`, chosen: true, why: 'It passed its self-test.' }, { name: 'webgpu', description: 'Graphics card', chosen: false, why: 'not built yet' }],
     storage: { persistent: true, bytes: 12_400_000 } });
 }
 
+/** Both the corpus and the plan warn, with the numbers of two models. */
+const small = (parameters) => (textBytes < 20000 ? [`This text is small for the model: ${textBytes} training tokens against ${parameters} parameters.`] : []);
+
+/** Why settings cannot be used, or undefined. */
+function refused(settings) {
+  if (!(settings.steps <= 1e7)) return `training: steps is a whole number from 1 to 1e+07; ${settings.steps} came; change it.`;
+  if (settings.warmup_steps >= settings.decay_steps) return `warmup_steps is smaller than decay_steps; ${settings.warmup_steps} and ${settings.decay_steps} came; shorten the warm-up.`;
+  return undefined;
+}
+
 function corpus(request, name, text) {
-  if (scenario.fail.corpus) { failed(request, scenario.fail.corpus); return; }
+  const refusal = scenario.fail.corpus ?? (request.kind === 'corpus.file' && scenario.fail.file);
+  if (refusal) { setTimeout(failed, scenario.fail.file_ms ?? 0, request, refusal); return; }
   const characters = [...text].length;
   const bytes = new TextEncoder().encode(text).length;
-  const warnings = bytes < 20000 ? ['This text is small for a model of this size: it will soon know it by heart.'] : [];
+  textBytes = bytes;
+  const warnings = small(presets.tiny.parameters);
   post({ kind: 'corpus', reply_to: request.id, name, bytes, characters, lines: text.split('\n').length, sha256: '00', train_tokens: Math.floor(bytes * 0.9),
     validation_tokens: Math.ceil(bytes * 0.1), distinct_bytes: new Set(text).size, preview: text.slice(0, 300), warnings, notes: [] });
 }
@@ -84,7 +97,7 @@ async function train() {
     }
     if (run.step % 20 === 0) {
       post({ kind: 'eval', step: run.step, validation_loss_nats: loss + 0.08, best: true });
-      post({ kind: 'sample', step: run.step, prompt: '\n', text: `[${run.step}] ${SAMPLE}${scenario.sample ?? ''}` });
+      post({ kind: 'sample', first_step: run.step === 20 ? 20 : run.step - 9, step: run.step, prompt: '\n', text: `[${run.step}] ${SAMPLE}${scenario.sample ?? ''}` });
     }
   }
   running = false;
@@ -92,8 +105,9 @@ async function train() {
   const saved = { run_id: run.run_id, name: run.name, step: run.step, steps: run.steps, preset: 'medium', parameters: 842496, loss_nats: lossAt(run.step),
     validation_loss_nats: lossAt(run.step) + 0.08, updated: Date.now() / 1000, bytes: 10_100_000, resumable: true, corrupt: false };
   runs = [saved, ...runs.filter((each) => each.run_id !== run.run_id)];
-  post({ kind: 'saved', run_id: run.run_id, step: run.step, bytes: 10_100_000, seconds: 0.1, at: Date.now() / 1000 });
-  post({ kind: 'stopped', step: run.step, reason, message: '', run_id: run.run_id, validation_loss_nats: lossAt(run.step) + 0.08 });
+  const kept = !scenario.fail.save;
+  if (kept) post({ kind: 'saved', run_id: run.run_id, step: run.step, bytes: 10_100_000, seconds: 0.1, at: Date.now() / 1000 });
+  post({ kind: 'stopped', ...(kept ? {} : { saved: false }), step: run.step, reason, message: '', run_id: run.run_id, validation_loss_nats: lossAt(run.step) + 0.08 });
   listed();
 }
 
@@ -118,13 +132,24 @@ const handlers = {
     const parameters = config.parameters ?? 256 * config.channels + config.context * config.channels + config.layers * (12 * config.channels ** 2 + 13 * config.channels) + 2 * config.channels;
     const total = parameters * 16 + 4e7;
     const steps = request.training?.steps ?? training.steps;
+    const refusal = refused({ ...training, ...request.training });
+    if (refusal) { failed(request, refusal); return; }
     const fits = total < 4e9;
     post({ kind: 'planned', reply_to: request.id, parameters, fits, reason: fits ? undefined : 'This model needs more memory than the 4.0 GB a tab can have. A smaller width or batch would fit.',
       memory: { weights_bytes: parameters * 4, gradients_bytes: parameters * 4, moments_bytes: parameters * 8, activations_bytes: 3e7, other_bytes: 1e7, total_bytes: total },
-      ms_per_step_estimate: 95, seconds_estimate: steps * 0.095, tokens_per_step: 2048, passes_over_corpus: (steps * 2048) / 1e6, warnings: [] });
+      ms_per_step_estimate: 95, seconds_estimate: steps * 0.095, tokens_per_step: 2048, passes_over_corpus: (steps * 2048) / 1e6, warnings: small(parameters) });
   },
   'train.start'(request) {
-    if (scenario.fail.start) { failed(request, scenario.fail.start); return; }
+    const refusal = scenario.fail.start ?? refused({ ...training, ...request.training });
+    if (refusal) {
+      failed(request, refusal);
+      if (scenario.fail.stray) post({ kind: 'stopped', step: 0, reason: 'error', message: 'It has ended.', run_id: null, validation_loss_nats: null });
+      return;
+    }
+    if (scenario.fail.fatal) {
+      for (const [at, message] of scenario.fail.fatal.entries()) post({ kind: 'failed', code: 'test', message, fatal: at < 2 });
+      return;
+    }
     if (scenario.fail.crash) throw new Error('out of bounds');
     begin(request, { run_id: `r${runs.length + 1}`, name: 'shakespeare-medium', step: 0, steps: request.training?.steps ?? training.steps });
   },
@@ -132,10 +157,12 @@ const handlers = {
   'train.resume'() { paused = false; },
   'train.stop'() { stopping = true; },
   'train.extend'(request) {
+    if (!run || scenario.fail.extend) { failed(request, scenario.fail.extend ?? 'There is no run that was just trained or opened: press Train, or open a run.'); return; }
     run.steps += request.steps;
     if (!running) begin(request, run);
   },
   async 'write.start'(request) {
+    if (!run) { failed(request, 'There is no model to write with.'); return; }
     if (scenario.fail.write) { failed(request, scenario.fail.write); return; }
     writing = request;
     const began = performance.now();
@@ -149,17 +176,19 @@ const handlers = {
     writing = null;
   },
   'write.stop'() { writing = null; },
-  'runs.list': listed,
+  'runs.list': (request) => listed(request.id),
   'runs.open'(request) { open(request); },
   open,
   'runs.continue'(request) {
     const saved = find(request);
+    if (scenario.fail.load) { failed(request, scenario.fail.load); return; }
     open(request);
+    if (scenario.fail.continue) { failed(request, scenario.fail.continue); return; }
     begin(request, { ...saved, steps: saved.step + request.steps });
   },
-  'runs.rename'(request) { find(request).name = request.name; listed(); },
+  'runs.rename'(request) { find(request).name = request.name; listed(request.id); },
   'runs.duplicate'(request) { runs = [...runs, { ...find(request), run_id: `copy${runs.length}`, name: `${find(request).name} copy` }]; listed(); },
-  'runs.delete'(request) { runs = runs.filter((each) => each.run_id !== request.run_id); listed(); },
+  'runs.delete'(request) { if (running) { failed(request, 'This run is being trained: stop it first.'); return; } runs = runs.filter((each) => each.run_id !== request.run_id); if (run?.run_id === request.run_id) run = null; listed(request.id); },
   'runs.export'(request) {
     const { buffer } = new Uint8Array([8, 0, 0, 0, 0, 0, 0, 0]);
     post({ kind: 'exported', reply_to: request.id, name: `${find(request).name}.safetensors`, bytes: 8, buffer }, [buffer]);
@@ -184,7 +213,7 @@ function open(request) {
   const history = Array.from({ length: saved.step }, (_, i) => [i + 1, lossAt(i + 1), 1.2, 0.0003]);
   run = { ...saved };
   post({ kind: 'opened', reply_to: request.id, run_id: saved.run_id, name: saved.name, config: presets.medium, training: { ...training, steps: saved.steps }, step: saved.step,
-    history, evals: history.filter(([step]) => step % 20 === 0).map(([step, loss]) => [step, loss + 0.08]), corpus: { name: 'Shakespeare', sha256: '00', available: true } });
+    history, evals: history.filter(([step]) => step % 20 === 0).map(([step, loss]) => [step, loss + 0.08]), corpus: { name: 'Shakespeare', sha256: '00', available: !scenario.fail.continue } });
 }
 
 onmessage = ({ data }) => handlers[data.kind]?.(data);

@@ -120,7 +120,7 @@ def test_pasted_text(open_page):
     error(page, "train", "There is no text yet")
     page.fill("#corpus-text", f"Ünïcode {HOSTILE} " * 20)
     expect(page.locator("#corpus-facts")).to_contain_text("characters")
-    expect(page.locator("#corpus-warnings")).to_contain_text("This text is small")
+    expect(page.locator("#plan-warnings")).to_contain_text("This text is small")
     page.click("#corpus-preview-box summary")
     expect(page.locator("#corpus-preview")).to_contain_text(HOSTILE)
     page.fill("#corpus-text", "The newest text counts. " * 90)
@@ -195,7 +195,7 @@ def test_settings_send_what_differs(open_page):
     page.click("#train-start")
     phase(page, "ended")
     [start] = sent(page, "train.start")
-    assert start["training"] == {"learning_rate": 0.001, "steps": 25, "decay_steps": 25}
+    assert start["training"] == {"learning_rate": 0.001, "steps": 25, "decay_steps": 25, "warmup_steps": 2}
     assert start["config"] == {"layers": 4, "channels": 128, "heads": 4, "context": 128, "batch": 8}
     page.click("#settings-reset")
     assert page.input_value("#setting-learning_rate") == "0.0003"

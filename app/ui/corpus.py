@@ -14,6 +14,9 @@ LARGEST_FILE_MB = 256  # more would not fit a tab twice over; the trainer has it
 
 _timer = None
 _latest = 0  # id of the newest request: an answer to an older one is out of date
+_waiting = False  # for the answer to it
+_refused = False  # the chosen text cannot be used; dismissing the message does not change that
+_elsewhere = []  # warnings that stand under Size
 _pending_paste = False
 _file = None
 _dragging = 0
@@ -22,8 +25,8 @@ _replaced = False  # the worker has opened a run, with its own text: the choice 
 
 def request():
     """Tell the worker which text is chosen now. Returns False where there is none yet."""
-    global _latest, _pending_paste, _replaced
-    _replaced = False
+    global _latest, _waiting, _refused, _pending_paste, _replaced
+    _waiting = _refused = _replaced = False
     source = chosen("corpus")
     notices.clear("corpus")
     _pending_paste = False
@@ -40,7 +43,13 @@ def request():
         text("corpus-facts", "Reading " + str(_file.name) + "…")
     else:
         _latest = wire.send("corpus.bundled", {}, "corpus", answered=_answered)
+    _waiting = True
     return True
+
+
+def waiting():
+    """Whether the trainer has yet to say what it makes of the chosen text."""
+    return _waiting
 
 
 def missing():
@@ -53,14 +62,17 @@ def missing():
         return "There is no text yet: paste one, or go back to Shakespeare."
     if source == "file" and _file is None:
         return "There is no file yet: choose one, or go back to Shakespeare."
-    if el("corpus-error").classList.contains("shown"):
+    if _refused:
         return "The text cannot be used as it is (see under Text): choose another."
     return None
 
 
 def _answered(event):
+    global _waiting, _refused
     if event["reply_to"] != _latest:
         return
+    _waiting = False
+    _refused = event["kind"] == "failed"
     if event["kind"] == "corpus":
         _facts(event)
     else:
@@ -72,8 +84,8 @@ def _facts(event, instead=""):
     state.corpus = event
     if event is None:
         text("corpus-facts", instead)
-        for name in ("corpus-notes", "corpus-warnings"):
-            sentences(name, [])
+        sentences("corpus-notes", [])
+        _warn()
         show("corpus-preview-box", False)
         return
     parts = [fmt.size(event.get("bytes")), fmt.count(event.get("characters")) + " characters",
@@ -83,10 +95,22 @@ def _facts(event, instead=""):
     if event.get("validation_tokens"):
         notes.append("The last " + fmt.count(event["validation_tokens"]) + " bytes are kept aside to measure how it does on unseen text.")
     sentences("corpus-notes", notes)
-    sentences("corpus-warnings", event.get("warnings"))
+    _warn()
     preview = event.get("preview") or ""
     text("corpus-preview", preview)
     show("corpus-preview-box", bool(preview))
+
+
+def _warn():
+    """Warnings about the text, but for those that Size repeats with the chosen model's own numbers (alike up to the colon)."""
+    said = [sentence.split(":")[0] for sentence in _elsewhere]
+    sentences("corpus-warnings", [each for each in (state.corpus or {}).get("warnings") or [] if each.split(":")[0] not in said])
+
+
+def warned_elsewhere(warnings):
+    global _elsewhere
+    _elsewhere = warnings
+    _warn()
 
 
 def _source_changed(event=None):

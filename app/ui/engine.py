@@ -31,7 +31,7 @@ def _slow():
 
 def _stopped_short(message):
     """A message for the whole page, with the way out beside it."""
-    notices.error("page", message)
+    notices.error("page", message, lasting=True)
     box = el("page-error")
     box.insertBefore(button("Start the trainer again", restart, id="restart"), box.lastChild)
 
@@ -49,14 +49,15 @@ def _boot(event):
 def _ready(event):
     state.ready = event
     bridge.cancel(_boot_timer)
+    if el("restart"):  # it was slow, not lost
+        notices.clear("page")
     show("boot-bar", False)
     el("engine").classList.add("ready")
     text("version", event.get("version") or "")
     engines = event.get("engines") or []
     chosen = next((engine for engine in engines if engine.get("chosen")), {})
-    threads = event.get("threads") or 1
     name = str(chosen.get("description") or chosen.get("name") or "CPU")
-    text("engine-name", name if "thread" in name else name + ", " + fmt.plural(threads, "thread"))
+    text("engine-name", name)
     text("engine-why", "Runs on: " + name + ". " + (chosen.get("why") or ""))
     empty("engine-list")
     for engine in engines:
@@ -146,7 +147,7 @@ def _offline(event):
 
 
 def _failed(event):
-    if not event.get("fatal"):
+    if not event.get("fatal") or state.lost:  # a second message from a lost trainer stands below the first, which says why
         return
     message = event.get("message") or "The trainer has stopped."
     state.ready = None

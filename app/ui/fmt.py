@@ -71,6 +71,11 @@ def duration(seconds):
     return count(whole // 86400) + SPACE + "days"
 
 
+def about(seconds):
+    """A duration that is an estimate."""
+    return ("" if finite(seconds) and seconds < 1 else "about ") + duration(seconds)
+
+
 def _two(amount, per, large, small):
     """130, 60 -> 2 min 10 s"""
     rest = amount % per

@@ -12,7 +12,7 @@ import stats
 import tabs
 import train
 import wire
-from dom import el, show, text
+from dom import el, text
 
 _asked_to_persist = False
 
@@ -67,13 +67,24 @@ def _saved(event):
         el("train-progress").title = "Saved at step " + fmt.count(event.get("step"))
 
 
+def _ended_line(reason, saved=True):
+    step = fmt.plural((state.step or {}).get("step") or 0, "step")
+    elapsed = (state.step or {}).get("elapsed_seconds")
+    took = " in " + fmt.duration(elapsed) if fmt.finite(elapsed) else ""
+    line = "Finished " if reason == "finished" else "Stopped after "
+    return line + step + took + (". It is saved under Runs." if saved else ". It could not be saved: export it or free some space.")
+
+
 def _stopped(event):
+    if not state.busy():
+        return  # what ended has been told already, and something else may have begun
     reason = event.get("reason")
     had_steps = state.step is not None
     loss = event.get("validation_loss_nats")
     stats.validation(loss)
+    stats.nothing_left()
     if reason in ("finished", "stopped"):
-        line = train.ended_line(reason)
+        line = _ended_line(reason, event.get("saved", True))
     else:
         line = "The run has ended early."
         notices.error("train", event.get("message") or "The run ended with an error.")
@@ -110,14 +121,7 @@ def _opened(event):
     if left > 0:
         el("train-extend-steps").value = str(left)
     if state.phase != "starting":  # runs.continue opens, then starts
-        line = "Opened at step " + fmt.count(event.get("step")) + ". "
-        known = (event.get("corpus") or {}).get("available", True) and event.get("resumable", True)
-        if known:
-            line += "Add steps to train it further, or write with it."
-        else:
-            line += "It can write. To train it further, choose its text first ({}).".format((event.get("corpus") or {}).get("name") or "unknown")
-        train.enter("ended", line + (" " + event["note"] if event.get("note") else ""))
-        show("train-extend-box", known)
+        train.at_rest(event)
     stats.describe(state.step)
 
 

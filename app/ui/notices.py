@@ -3,15 +3,25 @@
 from dom import button, el, make, text
 
 
-def error(place, message):
+MOST_LINES = 4  # below a lasting error
+
+
+def error(place, message, lasting=False):
+    """Show an error; it takes the place of the one before, but a lasting one stays and others line up below it."""
     box = el(place + "-error") or el("page-error")
+    if box.classList.contains("lasting") and not lasting:
+        if message not in str(box.textContent) and box.querySelectorAll("p").length <= MOST_LINES:
+            box.insertBefore(make("p", message), box.querySelector("button"))
+        return
     box.replaceChildren(make("p", message), button("×", lambda event: clear(place), "close", aria_label="Dismiss this message"))
     box.classList.add("shown")
+    if lasting:
+        box.classList.add("lasting")
 
 
 def clear(place):
     box = el(place + "-error") or el("page-error")
-    box.classList.remove("shown")
+    box.classList.remove("shown", "lasting")
     box.replaceChildren()
 
 

@@ -21,6 +21,8 @@ _asking = None  # (run_id, "rename" | "delete") while a question is open in the 
 def _show(event):
     global _runs
     _runs = event.get("runs") or []
+    for run in _runs:
+        train.renamed(run["run_id"], run.get("name") or run["run_id"])
     _draw()
     _offer()
 
@@ -112,11 +114,11 @@ def _actions(run):
     return row
 
 
-def _act(kind, run, fields=None):
+def _act(kind, run, fields=None, answered=None):
     notices.clear("runs")
     message = {"run_id": run["run_id"]}
     message.update(fields or {})
-    wire.send(kind, message, "runs")
+    wire.send(kind, message, "runs", answered=answered)
 
 
 def _open(run):
@@ -195,7 +197,7 @@ def _question(run):
     def delete(event):
         global _asking
         _asking = None
-        _act("runs.delete", run)
+        _act("runs.delete", run, answered=lambda reply: train.deleted(run_id) if reply["kind"] != "failed" else None)
         _draw()
         el("runs-list").setAttribute("tabindex", "-1")
         el("runs-list").focus()

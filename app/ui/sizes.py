@@ -2,6 +2,7 @@
 
 from pyscript.js_modules import bridge
 
+import corpus
 import fmt
 import notices
 import recipe
@@ -18,6 +19,7 @@ MEMORY = [("weights_bytes", "Weights"), ("gradients_bytes", "Gradients"), ("mome
 _timer = None
 _latest = 0
 _shown_names = None
+_refused = False  # the worker, or a field, says no to the present choice; dismissing the message does not change that
 
 
 def choice():
@@ -53,7 +55,8 @@ def label():
 
 def request(event=None):
     """Ask what the present choice costs, a moment after the last change. Until the answer the old one counts no more."""
-    global _timer
+    global _timer, _refused
+    _refused = False
     state.plan = None
     notices.clear("plan")
     bridge.cancel(_timer)
@@ -61,13 +64,14 @@ def request(event=None):
 
 
 def _ask():
-    global _latest
+    global _latest, _refused
     if not state.ready or state.busy():
         return
     try:
         fields = choice()
         fields["training"] = recipe.training()
     except ValueError as problem:
+        _refused = True
         _facts(None)
         notices.error("plan", str(problem))
         return
@@ -75,14 +79,16 @@ def _ask():
 
 
 def _answered(event):
+    global _refused
     if event["reply_to"] != _latest:
         return
+    _refused = event["kind"] == "failed"
     _facts(event if event["kind"] == "planned" else None)
 
 
 def refusal():
     """Why the present choice cannot be trained, or None."""
-    if el("plan-error").classList.contains("shown"):
+    if _refused:
         return "The size cannot be used as it is (see under Size)."
     if state.plan and not state.plan.get("fits", True):
         return state.plan.get("reason") or "This model does not fit the memory of this tab."
@@ -96,14 +102,15 @@ def _facts(plan):
     if plan is None:
         text("plan-facts", fmt.DASH)
         text("plan-estimate", "")
-        sentences("plan-warnings", [])
+        _warn([])
         state.changed()
         return
     text("plan-facts", fmt.count(plan.get("parameters")) + " parameters · " + fmt.size(memory.get("total_bytes")) + " of memory")
     estimate = ""
     if fmt.finite(plan.get("seconds_estimate")):
         steps = recipe.steps()
-        estimate = "About " + fmt.duration(plan["seconds_estimate"]) + (" for " + fmt.plural(steps, "step") if steps else "")
+        about = fmt.about(plan["seconds_estimate"])
+        estimate = about[0].upper() + about[1:] + (" for " + fmt.plural(steps, "step") if steps else "")
         if fmt.finite(plan.get("passes_over_corpus")):
             passes = plan["passes_over_corpus"]
             seen = str(round(passes * 100)) + "\u00a0% of the text" if passes < 1 else "the text " + fmt.significant(passes, 2) + " times"
@@ -113,7 +120,7 @@ def _facts(plan):
     warnings = list(plan.get("warnings") or [])
     if not plan.get("fits", True) and plan.get("reason"):
         warnings.insert(0, plan["reason"])
-    sentences("plan-warnings", warnings)
+    _warn(warnings)
     empty("plan-memory")
     for key, name in MEMORY:
         if memory.get(key) is not None:
@@ -122,6 +129,11 @@ def _facts(plan):
             row.appendChild(make("dd", fmt.size(memory[key])))
             el("plan-memory").appendChild(row)
     state.changed()
+
+
+def _warn(warnings):
+    sentences("plan-warnings", warnings)
+    corpus.warned_elsewhere(warnings)
 
 
 def _changed(event=None):

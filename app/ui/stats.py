@@ -52,6 +52,11 @@ def step(event):
     progress(event.get("step") or 0, event.get("steps"))
 
 
+def nothing_left():
+    """The run is over."""
+    text("stat-eta", fmt.DASH)
+
+
 def evaluation(event):
     global _best
     loss = event.get("validation_loss_nats")
@@ -75,7 +80,7 @@ def sample(event):
     global _samples, _last_sample
     if _last_sample is not None:
         item = make("li")
-        item.appendChild(make("span", "Step " + fmt.count(_last_sample.get("step")), "hint"))
+        item.appendChild(make("span", _steps_of(_last_sample, "Step", "Steps"), "hint"))
         body = make("p")
         body.appendChild(make("span", _prompt(_last_sample), "prompt"))
         body.appendChild(make("span", _last_sample.get("text") or ""))
@@ -88,10 +93,18 @@ def sample(event):
             _samples -= 1
         show("sample-history-box", True)
     _last_sample = event
-    text("sample-step", "at step " + fmt.count(event.get("step")))
+    text("sample-step", _steps_of(event, "at step", "written at steps"))
     text("sample-prompt", _prompt(event))
     text("sample-text", event.get("text") or "")
     el("sample-text").className = ""
+
+
+def _steps_of(event, at, during):
+    """When a sample was written: a model that trains meanwhile changes from one letter to the next."""
+    first, last = event.get("first_step"), event.get("step")
+    if first is None or first == last:
+        return at + " " + fmt.count(last)
+    return during + " " + fmt.count(first) + "–" + fmt.count(last)
 
 
 def _prompt(event):

@@ -24,16 +24,20 @@ VISIBLE = {  # phase -> buttons shown
     "stopping": (),
     "ended": ("write", "extend-box", "again"),
 }
+WELCOME = "Train a small GPT, right here"
+
+_rest = ("idle", "")  # phase and status line that a press which comes to nothing leads back to
 
 
 def enter(phase, status=None):
     state.phase = phase
     js.document.body.dataset.phase = phase
     for name in ("start", "cancel", "resume", "pause", "stop", "write", "extend-box", "again"):
-        show("train-" + name, name in VISIBLE[phase])
+        show("train-" + name, name in VISIBLE[phase] and (name != "extend-box" or phase != "ended" or can_go_on(state.run)))
     show("run-lead", phase in ("idle", "queued"))
     corpus.lock(state.busy())
     bridge.setBusy(state.busy())
+    bridge.setQueued(phase == "queued")
     if status:
         text("run-status", status)
     title()
@@ -51,6 +55,8 @@ def title():
 def idle_status():
     """What a press of Train would do, or what it waits for."""
     if state.phase == "queued":
+        if state.ready:
+            return text("run-status", "Training starts by itself as soon as the text has been read…")
         return text("run-status", "Training starts by itself as soon as the trainer has loaded. " + state.boot_message + "…")
     if state.phase != "idle":
         return None
@@ -64,7 +70,7 @@ def idle_status():
     if plan.get("parameters"):
         line += ", " + fmt.count(plan["parameters"]) + " parameters"
     if fmt.finite(plan.get("seconds_estimate")):
-        line += ", about " + fmt.duration(plan["seconds_estimate"])
+        line += ", " + fmt.about(plan["seconds_estimate"])
     return text("run-status", line + ".")
 
 
@@ -77,13 +83,20 @@ def running_line():
     return text("run-status", line + ".")
 
 
-def ended_line(reason):
-    step = fmt.plural((state.step or {}).get("step") or 0, "step")
-    elapsed = (state.step or {}).get("elapsed_seconds")
-    took = " in " + fmt.duration(elapsed) if fmt.finite(elapsed) else ""
-    if reason == "finished":
-        return "Finished " + step + took + ". It is saved under Runs."
-    return "Stopped after " + step + took + ". It is saved under Runs."
+def can_go_on(run):
+    """Whether a run can be trained further: always one that was just trained; an opened one with its text and AdamW's state."""
+    run = run or {}
+    return run.get("kind") != "opened" or (run.get("corpus") or {}).get("available", True) and run.get("resumable", True)
+
+
+def at_rest(opened):
+    """An opened run as it lies: what can be done with it."""
+    line = "Opened at step " + fmt.count(opened.get("step")) + ". "
+    if can_go_on(opened):
+        line += "Add steps to train it further, or write with it."
+    else:
+        line += "It can write. To train it further, choose its text first ({}).".format((opened.get("corpus") or {}).get("name") or "unknown")
+    enter("ended", line + (" " + opened["note"] if opened.get("note") else ""))
 
 
 # ---- what the person asks ------------------------------------------------------------------------------------------------------
@@ -99,25 +112,42 @@ def press(event=None):
             import engine
 
             engine.restart()
-        bridge.setQueued(True)
-        enter("queued")
-        idle_status()
-        notices.announce("Training starts as soon as the trainer has loaded.")
-        return el("train-cancel").focus()
+        return _queue("Training starts as soon as the trainer has loaded.")
     problem = sizes.refusal()
     if problem:
         return notices.error("train", problem)
+    if corpus.waiting():  # a text that turns out to be unusable must not be replaced by the one before
+        return _queue("Training starts as soon as the text has been read.")
     return _begin()
 
 
+def _queue(sentence):
+    _remember()
+    enter("queued")
+    idle_status()
+    notices.announce(sentence)
+    return el("train-cancel").focus()
+
+
+def _remember():
+    global _rest
+    _rest = (state.phase, str(el("run-status").textContent))
+
+
+def _back():
+    """What was pressed comes to nothing: as it was before."""
+    phase, line = _rest
+    enter(phase, line)
+    idle_status()
+
+
 def _begin():
-    bridge.setQueued(False)
     try:
         fields = sizes.choice()
         fields["training"] = recipe.training()
     except ValueError as problem:
         if state.phase == "queued":
-            enter("idle")
+            _back()
         return notices.error("train", str(problem))
     bridge.resetFlag()
     _fresh()
@@ -133,17 +163,24 @@ def _fresh():
 
 
 def _start_answered(event):
-    if event["kind"] == "failed":
-        enter("idle")
-        idle_status()
-        text("run-title", "Train a small GPT, right here")
+    """A run that could not start leaves what there is: the opened run where that much worked, else the first view."""
+    if event["kind"] != "failed":
+        return
+    if (state.run or {}).get("kind") == "opened":
+        at_rest(state.run)
+    else:
+        _welcome()
+
+
+def _welcome():
+    text("run-title", WELCOME)
+    enter("idle")
+    idle_status()
 
 
 def _cancel(event):
-    bridge.setQueued(False)
-    enter("idle")
-    idle_status()
-    el("train-start").focus()
+    _back()
+    el("train-start" if state.phase == "idle" else "train-again").focus()
 
 
 def _pause(event):
@@ -174,6 +211,7 @@ def _extend(event):
     notices.clear("train")
     was = state.phase
     if was == "ended":
+        _remember()
         bridge.resetFlag()
         enter("starting", "Going on…")
     return wire.send("train.extend", {"steps": more}, "train", answered=lambda reply: _extend_failed(reply, was))
@@ -181,7 +219,7 @@ def _extend(event):
 
 def _extend_failed(event, was):
     if event["kind"] == "failed" and was == "ended":
-        enter("ended", ended_line("stopped"))
+        _back()
 
 
 def resume_run(run_id, steps, name):
@@ -199,28 +237,55 @@ def resume_run(run_id, steps, name):
 
 
 def _ready(event):
-    if state.phase == "queued":
-        begin_queued()
+    begin_queued()
     idle_status()
 
 
 def begin_queued():
-    """The press that waited: the text was asked for just before, and the worker takes requests in order."""
+    """The press that waited goes on once the trainer is there and has read the text."""
+    if state.phase != "queued" or not state.ready or corpus.waiting():
+        return
     problem = corpus.missing() or sizes.refusal()
     if problem:
-        bridge.setQueued(False)
-        enter("idle")
+        _back()
         notices.error("train", problem)
-    else:
+    elif not corpus.waiting():
         _begin()
+
+
+def renamed(run_id, name):
+    """The run in use has another name now."""
+    if (state.model or {}).get("run_id") != run_id or state.model.get("name") == name:
+        return
+    state.model["name"] = name
+    if (state.run or {}).get("run_id") == run_id:
+        state.run["name"] = name
+        text("run-title", name)
+    state.changed()
+
+
+def deleted(run_id):
+    """A run is gone: nothing of it stays on this view, and nothing writes with it."""
+    global _rest
+    if (state.model or {}).get("run_id") != run_id:
+        return
+    state.model = None
+    _rest = ("idle", "")
+    _fresh()
+    if state.phase == "ended":
+        _welcome()
+    else:
+        text("run-title", WELCOME)
+        state.changed()
 
 
 def worker_lost():
     """The worker is gone: nothing is running any more."""
+    global _rest
     state.model = None
     state.lost = True
-    text("run-title", "Train a small GPT, right here")
-    enter("idle")
+    _rest = ("idle", "")
+    _welcome()
 
 
 def start():
@@ -229,6 +294,7 @@ def start():
         on("train-" + name, "click", handler)
     wire.on("ready", _ready)
     state.watch(idle_status)
+    state.watch(begin_queued)
     if bridge.recallQueued():  # pressed before the reload that isolated the page
         enter("queued")
     idle_status()

@@ -7,8 +7,9 @@ from pyscript.js_modules import bridge
 import notices
 
 _last = 0
-_open = {}  # request id -> (place, answered)
+_open = {}  # request id -> (kind, place, answered)
 _handlers = {}  # event kind -> handlers
+_PRELIMINARY = {"runs.continue": ("opened",)}  # answers after which the one that decides is still to come
 
 
 def on(kind, handler):
@@ -16,7 +17,8 @@ def on(kind, handler):
 
 
 def send(kind, fields=None, place="page", file=None, area=None, answered=None):
-    """Send a request and return its id. `answered(event)` gets the first event that replies to it, a failure too.
+    """Send a request and return its id. `answered(event)` gets what replies to it up to the deciding answer, a failure too:
+    for most requests the first reply, for some (_PRELIMINARY) a later one.
 
     `file` (a File) goes along as a buffer, the content of the text area named `area` as `text`.
     """
@@ -24,7 +26,7 @@ def send(kind, fields=None, place="page", file=None, area=None, answered=None):
     _last += 1
     message = {"kind": kind, "id": _last}
     message.update(fields or {})
-    _open[_last] = (place, answered)
+    _open[_last] = (kind, place, answered)
     while len(_open) > 200:  # requests are kept for later failures (a save that fails mid-run), but not for ever
         del _open[min(_open)]
     if file is not None:
@@ -52,9 +54,9 @@ def receive(kind, text):
 
 def deliver(kind, event):
     reply_to = event.get("reply_to")
-    place, answered = _open.get(reply_to, (None, None))
-    if answered:
-        _open[reply_to] = (place, None)
+    asked, place, answered = _open.get(reply_to, (None, None, None))
+    if answered and kind not in _PRELIMINARY.get(asked, ()):
+        _open[reply_to] = (asked, place, None)
     event["place"] = place
     if kind == "failed":
         notices.error(place or "page", event.get("message") or "Something failed.")
