@@ -142,8 +142,8 @@ const handlers = {
   'train.start'(request) {
     const refusal = scenario.fail.start ?? refused({ ...training, ...request.training });
     if (refusal) {
-      failed(request, refusal);
-      if (scenario.fail.stray) post({ kind: 'stopped', step: 0, reason: 'error', message: 'It has ended.', run_id: null, validation_loss_nats: null });
+      setTimeout(failed, scenario.fail.start_ms ?? 0, request, refusal);
+      if (scenario.fail.stray) setTimeout(post, 20, { kind: 'stopped', step: 0, reason: 'error', message: 'It has ended.', run_id: null, validation_loss_nats: null });
       return;
     }
     if (scenario.fail.fatal) {
@@ -155,7 +155,10 @@ const handlers = {
   },
   'train.pause'() { paused = true; },
   'train.resume'() { paused = false; },
-  'train.stop'() { stopping = true; },
+  'train.stop'() {
+    stopping = running;
+    if (!running) post({ kind: 'stopped', step: 0, reason: 'stopped', message: 'No run was going.', saved: true, run_id: null, validation_loss_nats: null });
+  },
   'train.extend'(request) {
     if (!run || scenario.fail.extend) { failed(request, scenario.fail.extend ?? 'There is no run that was just trained or opened: press Train, or open a run.'); return; }
     run.steps += request.steps;

@@ -43,10 +43,23 @@ def test_a_stray_end_leaves_the_page_as_it_is(open_page):
     """A failed start, followed by the end of a run that never began."""
     page = open_page(fake={"fail": {"start": "There is not enough memory for this.", "stray": True}})
     page.click("#train-start")
+    page.wait_for_timeout(200)
     error(page, "train", "not enough memory")
     phase(page, "idle")
     expect(page.locator("#run-status")).to_contain_text("Ready: Shakespeare")
     expect(page.locator("#train-start")).to_be_visible()
+
+
+def test_stopped_before_it_began(open_page):
+    """Stop, pressed while a start that will fail is being prepared: two ends come, and neither claims that something is saved."""
+    page = open_page(fake={"fail": {"start": "There is not enough memory for this.", "start_ms": 500}})
+    page.click("#train-start")
+    page.click("#train-stop")
+    phase(page, "idle")
+    assert "saved" not in page.inner_text("#announce")
+    error(page, "train", "not enough memory")
+    phase(page, "idle")
+    expect(page.locator("#run-status")).to_contain_text("Ready: Shakespeare")
 
 
 def test_adding_steps_that_fails(open_page):

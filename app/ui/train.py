@@ -169,10 +169,11 @@ def _start_answered(event):
     if (state.run or {}).get("kind") == "opened":
         at_rest(state.run)
     else:
-        _welcome()
+        welcome()
 
 
-def _welcome():
+def welcome():
+    """The view as it is before any run."""
     text("run-title", WELCOME)
     enter("idle")
     idle_status()
@@ -273,10 +274,9 @@ def deleted(run_id):
     _rest = ("idle", "")
     _fresh()
     if state.phase == "ended":
-        _welcome()
-    else:
-        text("run-title", WELCOME)
-        state.changed()
+        welcome()
+    text("run-title", WELCOME)
+    state.changed()
 
 
 def worker_lost():
@@ -285,7 +285,7 @@ def worker_lost():
     state.model = None
     state.lost = True
     _rest = ("idle", "")
-    _welcome()
+    welcome()
 
 
 def start():
