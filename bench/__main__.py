@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
     finally:
         tab.close()
     record["noisy"] = any(busy > NOISY_CORES for busy in record["busy_cores"].values())
-    record["targets"] = report.targets(record["parts"])
+    record["targets"] = report.targets(record["parts"], record["noisy"])
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
     print(report.text(record))

@@ -14,11 +14,11 @@ STEPS = 64
 """Batches that are made; a contestant that takes more steps begins again."""
 
 
-def settings() -> dict:
-    """The training settings of every contestant: the defaults."""
+def settings(config) -> dict:
+    """The training settings of every contestant: the defaults for a model of this width."""
     from posttrainllm.train.settings import training_settings
 
-    return training_settings()
+    return training_settings(channels=config.channels)
 
 
 def batches(config, steps: int = STEPS) -> list[tuple[bytes, bytes]]:
@@ -26,15 +26,15 @@ def batches(config, steps: int = STEPS) -> list[tuple[bytes, bytes]]:
     from posttrainllm.data.batches import Batches
     from posttrainllm.data.corpus import Corpus
 
-    found = Batches(Corpus.shakespeare().train, config.context, config.batch, settings()["seed"])
+    found = Batches(Corpus.shakespeare().train, config.context, config.batch, settings(config)["seed"])
     return [found.next() for _ in range(steps)]
 
 
-def recipes(steps: int = STEPS) -> list[tuple[float, ...]]:
+def recipes(config, steps: int = STEPS) -> list[tuple[float, ...]]:
     """AdamW's recipe of each step, [lr, beta1, beta2, eps, decay, clip, correction1, correction2]."""
     from posttrainllm.train.schedule import recipe
 
-    return [recipe(step, settings()) for step in range(1, steps + 1)]
+    return [recipe(step, settings(config)) for step in range(1, steps + 1)]
 
 
 def weights(config) -> dict[str, tuple[tuple[int, ...], bool, bytes]]:
@@ -57,5 +57,5 @@ def write(config, folder: Path) -> None:
         position += len(raw)
     (folder / "weights.bin").write_bytes(b"".join(data))
     (folder / "batches.bin").write_bytes(b"".join(part for batch in batches(config) for part in batch))
-    about = {"config": asdict(config), "weights": listed, "recipes": recipes()}
+    about = {"config": asdict(config), "weights": listed, "recipes": recipes(config)}
     (folder / "about.json").write_text(json.dumps(about))

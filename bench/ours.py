@@ -16,7 +16,7 @@ class Contestant:
         from posttrainllm.train.trainer import Trainer
 
         self.model = GPT.create(preset, seed=data.SEED, threads=threads)
-        self.trainer = Trainer(self.model, Corpus.shakespeare(), data.settings())
+        self.trainer = Trainer(self.model, Corpus.shakespeare(), data.settings(self.model.config))
 
     def run(self, count: int) -> list[dict]:
         """Take `count` steps: [{"ms", "loss_nats", "gradient_norm"}]. A step's time includes drawing its batch."""

@@ -32,6 +32,7 @@ def measure(tab, preset: str, rounds: int) -> dict:
 
     config = GPTConfig.preset(preset)
     tokens = config.batch * config.context
+    settings = data.settings(config)
     data.write(config, tab.data / preset)
     children = {
         "native": Child("bench.ours", "Contestant", preset, THREADS),
@@ -42,8 +43,8 @@ def measure(tab, preset: str, rounds: int) -> dict:
     workers = {"tab": "ours:2", "tab_1": "ours:1", "jax_js": "jax"}
     try:
         made = {
-            "tab": tab.call("ours:2", "make", preset=preset, threads=THREADS),
-            "tab_1": tab.call("ours:1", "make", preset=preset, threads=1),
+            "tab": tab.call("ours:2", "make", preset=preset, threads=THREADS, settings=settings),
+            "tab_1": tab.call("ours:1", "make", preset=preset, threads=1, settings=settings),
             "jax_js": tab.call("jax", "make", folder=f"/data/{preset}"),
         }
         contestants = {

@@ -56,7 +56,7 @@ class Contestant:
 
         torch.set_num_threads(threads)
         config = GPTConfig.preset(preset)
-        self.model, self.recipes, self.position = Model(config), data.recipes(), 0
+        self.model, self.recipes, self.position = Model(config), data.recipes(config), 0
         self.batches = [tuple(self._tensor(raw, config) for raw in pair) for pair in data.batches(config)]
         named = dict(self.model.named_parameters())
         groups: tuple[list, list] = ([], [])

@@ -28,7 +28,7 @@ async def corpus():
 
 
 async def make(text):
-    """{preset, threads} -> {threads, memory_bytes, region_bytes}: a new model and its trainer."""
+    """{preset, threads, settings} -> {threads, memory_bytes, region_bytes}: a new model and its trainer."""
     asked = json.loads(text)
     await close("{}")
     config = GPTConfig.preset(asked["preset"])
@@ -37,7 +37,7 @@ async def make(text):
     machine = await open_wasm(need + RESERVE_BYTES, asked["threads"])
     model = GPT(config, machine, program)
     model.initialise(42)
-    live["trainer"] = Trainer(model, await corpus())
+    live["trainer"] = Trainer(model, await corpus(), asked.get("settings"))
     return json.dumps({"threads": machine.threads, "memory_bytes": machine.memory_bytes, "region_bytes": need})
 
 
