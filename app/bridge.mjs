@@ -89,11 +89,7 @@ function flushTokens() {
   emit(event);
 }
 
-/** A bound such as 1e+07 in a sentence, as people read it: 10,000,000. */
-const plain = (sentence) => sentence.replace(/\b\d(?:\.\d+)?e\+\d+\b/g, (number) => Number(number).toLocaleString('en'));
-
 function receive(event) {
-  if (event.message) event.message = plain(event.message);
   if (event.kind === 'token') {
     if (tokens) event.text = tokens.text + event.text;
     else setTimeout(flushTokens, 30); // a timer, not a frame: frames stop while the tab is hidden

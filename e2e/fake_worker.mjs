@@ -45,7 +45,7 @@ const small = (parameters) => (textBytes < 20000 ? [`This text is small for the 
 
 /** Why settings cannot be used, or undefined. */
 function refused(settings) {
-  if (!(settings.steps <= 1e7)) return `training: steps is a whole number from 1 to 1e+07; ${settings.steps} came; change it.`;
+  if (!(settings.steps <= 1e7)) return `training: steps is a whole number from 1 to 10,000,000; ${settings.steps} came; change it.`;
   if (settings.warmup_steps >= settings.decay_steps) return `warmup_steps is smaller than decay_steps; ${settings.warmup_steps} and ${settings.decay_steps} came; shorten the warm-up.`;
   return undefined;
 }

@@ -90,12 +90,6 @@ def test_short_times(open_page):
     expect(page.locator("#run-status")).to_contain_text("parameters, about 10 s.")
 
 
-def test_bounds_in_plain_digits(open_page):
-    page = open_page(fake={})
-    page.fill("#setting-steps", "20000000")
-    expect(page.locator("#plan-error")).to_contain_text("from 1 to 10,000,000;")
-
-
 def test_a_warning_is_given_once(open_page):
     """The text's own check and the plan both find it small; the plan knows the model."""
     page = open_page(fake={})

@@ -57,3 +57,8 @@ def test_warm_up_must_end_before_the_decay_does():
 def test_a_change_does_not_touch_the_table():
     training_settings({"steps": 3})["clip"] = 99
     assert training_settings()["clip"] == 1.0 and training_settings()["steps"] == load("training")["steps"]
+
+
+def test_bounds_are_in_plain_digits():
+    with pytest.raises(ConfigError, match="from 1 to 10,000,000; 20000000 came"):
+        training_settings({"steps": 20_000_000})

@@ -53,7 +53,7 @@ def training_settings(changes: dict | None = None, channels: int | None = None) 
         if isinstance(value, bool) or not right or not low <= value <= high:
             raise ConfigError(
                 "training",
-                f"{name} is a {'whole ' if kind is int else ''}number from {low:g} to {high:g}",
+                f"{name} is a {'whole ' if kind is int else ''}number from {_plain(low)} to {_plain(high)}",
                 f"{value!r} came",
                 "change it",
             )
@@ -65,3 +65,8 @@ def training_settings(changes: dict | None = None, channels: int | None = None) 
             "shorten the warm-up",
         )
     return settings
+
+
+def _plain(bound: float) -> str:
+    """10,000,000 rather than 1e+07."""
+    return f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"
