@@ -96,7 +96,7 @@ def site(snapshot: Path) -> bytes:
 def contents() -> Files:
     """Everything of the site but precache.json, by address."""
     package = package_zip()
-    snapshot = runtime.snapshot(package)
+    snapshot, compiled = runtime.snapshot(package)
     return {
         **tree(paths.REPO / "static"),
         **tree(paths.REPO / "app"),
@@ -104,7 +104,7 @@ def contents() -> Files:
         **{name: file for name, file in tree(engine.OUT, "engine/").items() if name.endswith((".mjs", ".wasm"))},
         **third_party(),
         f"{runtime.name()}/snapshot.bin": snapshot,
-        "posttrainllm.zip": package,
+        "posttrainllm.zip": compiled,
         "shakespeare.txt": corpus.TARGET,
         "site.json": site(snapshot),
         "licences.txt": licences(),

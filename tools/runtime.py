@@ -36,19 +36,20 @@ def lock() -> dict:
     return {**whole, "packages": {key: whole["packages"][key] for key in PACKAGES}}
 
 
-def snapshot(package_zip: bytes) -> Path:
-    """The snapshot for this package, made anew when package, script, Node or Pyodide changed."""
+def snapshot(package_zip: bytes) -> tuple[Path, Path]:
+    """The snapshot for this package and the package with its bytecode, made anew when anything they depend on changed."""
     out = paths.BUILD / "snapshot"
     script, target, stamp = paths.REPO / "tools" / "snapshot.mjs", out / "snapshot.bin", out / "key"
+    compiled = out / "compiled.zip"
     parts = (script.read_bytes(), downloads.node().encode(), name().encode(), package_zip)
     key = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
-    if not (target.exists() and stamp.exists() and stamp.read_text() == key):
+    if not (target.exists() and compiled.exists() and stamp.exists() and stamp.read_text() == key):
         out.mkdir(parents=True, exist_ok=True)
         stamp.unlink(missing_ok=True)
         (out / "package.zip").write_bytes(package_zip)
-        run([downloads.node(), str(script), str(folder()), str(out / "package.zip"), str(target)], "snapshot")
+        run([downloads.node(), str(script), str(folder()), str(out / "package.zip"), str(target), str(compiled)], "snapshot")
         stamp.write_text(key)
-    return target
+    return target, compiled
 
 
 def build() -> bool:
