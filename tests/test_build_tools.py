@@ -136,6 +136,7 @@ def test_a_package_with_other_bytes_is_refused(tmp_path, monkeypatch):
     assert not list((tmp_path / "downloads").iterdir())
 
 
+@pytest.mark.skipif(not shutil.which("git"), reason="no git")
 def test_no_committed_file_names_a_registry():
     hosts = "|".join(["registry" + r"\.npm", "pythonhosted" + r"\.org", "pypi" + r"\.org", r"deb\.debian" + r"\.org"])
     command = ["git", "grep", "-nIiE", hosts, "--", ".", ":!docs/learn"]
