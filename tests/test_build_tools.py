@@ -130,7 +130,7 @@ def test_a_package_with_other_bytes_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("POSTTRAINLLM_CACHE", str(tmp_path))
     monkeypatch.setattr(downloads, "pins", lambda: {"npm": {"toy": {"version": "1", "integrity": "sha512-other"}}})
     monkeypatch.setattr(downloads, "npm", lambda: [sys.executable, str(tmp_path / "npm.py")])
-    (tmp_path / "npm.py").write_text("import sys, pathlib\npathlib.Path(sys.argv[3].split('=')[1], 'a.tgz').write_bytes(b'x')")
+    (tmp_path / "npm.py").write_text("import sys, pathlib\npathlib.Path(sys.argv[4].split('=')[1], 'a.tgz').write_bytes(b'x')")
     with pytest.raises(shell.BuildError, match="not sha512-other"):
         downloads.package("toy")
     assert not list((tmp_path / "downloads").iterdir())

@@ -7,7 +7,7 @@ import shutil
 
 from tools.shell import BuildError, output, run
 
-WAIT = ["-o", "DPkg::Lock::Timeout=600", "-o", "Acquire::Retries=3"]
+WAIT = ["-o", "DPkg::Lock::Timeout=600", "-o", "Acquire::Retries=5", "-o", "Acquire::http::Timeout=20"]
 
 
 def has_apt() -> bool:

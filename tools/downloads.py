@@ -71,7 +71,7 @@ def package(name: str) -> Path:
     if target.exists():
         return target
     with tempfile.TemporaryDirectory(dir=folder()) as place:
-        run([*npm(), "pack", "--silent", f"--pack-destination={place}", f"{name}@{pin['version']}"], "npm")
+        run([*npm(), "pack", "--silent", "--fetch-timeout=60000", f"--pack-destination={place}", f"{name}@{pin['version']}"], "npm")
         (tarball,) = Path(place).glob("*.tgz")
         found = integrity(tarball)
         if found != pin["integrity"]:

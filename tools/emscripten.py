@@ -72,7 +72,9 @@ def unpack() -> None:
     scripts = Path("/usr/share/debootstrap/scripts")
     if not (scripts / SUITE).exists():  # Debian 12's debootstrap is older than the suite; every suite uses one script
         command.append(scripts / "sid")
-    run(command, "debootstrap")
+    patience = target.parent / "wgetrc"  # debootstrap's wget waits 15 minutes for a server that has gone silent
+    patience.write_text("timeout = 20\ntries = 8\nwaitretry = 2\n")
+    run(command, "debootstrap", env={"WGETRC": str(patience)})
     for waste in ("var/cache/apt/archives", "var/lib/apt/lists", "usr/share/doc", "usr/share/man"):
         shutil.rmtree(target / waste, ignore_errors=True)
     text = output(["chroot", str(target), "emcc", "--version"])
