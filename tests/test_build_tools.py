@@ -130,7 +130,9 @@ def test_a_package_with_other_bytes_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("POSTTRAINLLM_CACHE", str(tmp_path))
     monkeypatch.setattr(downloads, "pins", lambda: {"npm": {"toy": {"version": "1", "integrity": "sha512-other"}}})
     monkeypatch.setattr(downloads, "npm", lambda: [sys.executable, str(tmp_path / "npm.py")])
-    (tmp_path / "npm.py").write_text("import sys, pathlib\npathlib.Path(sys.argv[4].split('=')[1], 'a.tgz').write_bytes(b'x')")
+    (tmp_path / "npm.py").write_text(
+        "import sys, pathlib\npathlib.Path(sys.argv[4].split('=')[1], 'a.tgz').write_bytes(b'x')"
+    )
     with pytest.raises(shell.BuildError, match="not sha512-other"):
         downloads.package("toy")
     assert not list((tmp_path / "downloads").iterdir())
@@ -157,11 +159,18 @@ def test_the_linker_exports_the_whole_c_abi():
 def test_emcc_compiles_where_it_is_called(tmp_path, copy):
     (tmp_path / "a.cpp").write_text('extern "C" __attribute__((used)) int twice(int a) { return 2 * a; }')
     command = ["bash", str(paths.REPO / "tools" / "emcc.sh"), "-c", "a.cpp", "-o", "a.o"]
-    environment = {"PTL_EMCC_COPY": copy, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "POSTTRAINLLM_CACHE": str(paths.cache())}
+    environment = {
+        "PTL_EMCC_COPY": copy,
+        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+        "POSTTRAINLLM_CACHE": str(paths.cache()),
+    }
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "a.o").read_bytes()[:4] == b"\0asm"
-    assert subprocess.run([*command[:3], "missing.cpp"], cwd=tmp_path, env=environment, capture_output=True).returncode != 0
+    assert (
+        subprocess.run([*command[:3], "missing.cpp"], cwd=tmp_path, env=environment, capture_output=True).returncode
+        != 0
+    )
 
 
 def test_a_second_build_waits_for_the_first(tmp_path):

@@ -112,4 +112,3 @@ def bench(arguments: list[str]) -> int:
     jax = {"PTL_JAX_JS": str(downloads.package("@jax-js/jax"))}
     os.chdir(paths.REPO)
     return subprocess.run([str(venv.python()), "-m", "bench", *arguments], env={**environment(), **jax}).returncode
-

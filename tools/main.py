@@ -112,7 +112,7 @@ COMMANDS = {
 def main() -> int:
     parser = argparse.ArgumentParser(usage=USAGE.removeprefix("usage: "), add_help=False)
     parser.add_argument("command", nargs="?")
-    options, rest = parser.parse_known_args(sys.argv[1:2])
+    options, _ = parser.parse_known_args(sys.argv[1:2])
     if options.command not in COMMANDS:
         say(USAGE)
         return 0 if sys.argv[1:2] in ([], ["-h"], ["--help"], ["help"]) else 2

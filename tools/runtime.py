@@ -47,7 +47,10 @@ def snapshot(package_zip: bytes) -> tuple[Path, Path]:
         out.mkdir(parents=True, exist_ok=True)
         stamp.unlink(missing_ok=True)
         (out / "package.zip").write_bytes(package_zip)
-        run([downloads.node(), str(script), str(folder()), str(out / "package.zip"), str(target), str(compiled)], "snapshot")
+        run(
+            [downloads.node(), str(script), str(folder()), str(out / "package.zip"), str(target), str(compiled)],
+            "snapshot",
+        )
         stamp.write_text(key)
     return target, compiled
 

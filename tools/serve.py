@@ -101,7 +101,9 @@ def main(arguments: list[str]) -> int:
     try:
         server = Server(port=options.port, path=options.path, isolated=not options.no_headers)
     except OSError as error:
-        raise BuildError(f"Port {options.port} cannot be used ({error.strerror}); choose another with --port.") from error
+        raise BuildError(
+            f"Port {options.port} cannot be used ({error.strerror}); choose another with --port."
+        ) from error
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with server:
         say(f"Serving dist/ at {server.url}  (Ctrl+C stops)")
