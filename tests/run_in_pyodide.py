@@ -54,12 +54,12 @@ self.onmessage = async ({ data }) => {
       to_uint8: (buffer) => { const view = buffer.getBuffer('u8'); try { return view.data.slice(); } finally { view.release(); } },
     });
     const zip = await (await fetch('all.zip')).arrayBuffer();
-    pyodide.unpackArchive(zip, 'zip', { extractDir: '/work' });
+    pyodide.unpackArchive(zip, 'zip', { extractDir: '/clone' });
     pyodide.globals.set('ARGUMENTS', pyodide.toPy(data.arguments));
     const code = await pyodide.runPythonAsync(`
 import os, sys, importlib
-sys.path[:0] = ['/work', '/work/pysrc', '/work/libraries']
-os.chdir('/work')
+sys.path[:0] = ['/clone', '/clone/pysrc', '/clone/libraries']
+os.chdir('/clone')
 importlib.invalidate_caches()
 import pytest
 int(pytest.main(['tests', '-p', 'no:cacheprovider', '--color=no', *ARGUMENTS]))`);

@@ -55,6 +55,15 @@ def _seal(graph: Graph, **rest) -> Pass:
     return Pass(plan, record(plan), **rest)
 
 
+def regions_of(passes: Iterable[Pass]) -> dict[str, int]:
+    """Bytes each region must hold for all of some passes, which overlay each other there."""
+    need: dict[str, int] = {}
+    for each in passes:
+        for region, nbytes in each.plan.region_bytes.items():
+            need[region] = max(need.get(region, 0), nbytes)
+    return need
+
+
 def initial_weights(config: GPTConfig, training: bool = True) -> Pass:
     """Fill every weight from the seed slot: normals by stream number (the weight's place in the list), constants.
 
@@ -152,10 +161,7 @@ class Program:
 
     def region_bytes(self) -> dict[str, int]:
         """Bytes each region must hold for all tapes."""
-        need: dict[str, int] = {}
-        for each in self.passes():
-            for region, nbytes in each.plan.region_bytes.items():
-                need[region] = max(need.get(region, 0), nbytes)
+        need = regions_of(self.passes())
         need["slots"], need["metrics"] = SLOT_BYTES, METRIC_BYTES
         return need
 

@@ -15,7 +15,7 @@ from ..backends.base import Machine
 from ..backends.choose import open_engine
 from ..errors import DeviceError, SelfTestError
 from .config import GPTConfig
-from .program import DLOSS, LOSS, NORM, RECIPE, SEED, initial_weights, pack_recipe, training_step
+from .program import DLOSS, LOSS, NORM, RECIPE, SEED, initial_weights, pack_recipe, regions_of, training_step
 
 CONFIG = GPTConfig(layers=2, channels=20, heads=2, context=9, vocabulary=23, batch=3)
 STEPS = 3
@@ -26,10 +26,7 @@ CPU_SHA256 = "9b66e6371bd2eafd14e5647a507aa156a92c05432018a58240784aeb74a84a0b"
 def run(machine) -> bytes:
     """Train CONFIG for STEPS steps on the machine; returns weights, last loss and norm as float32 bytes."""
     initial, step = initial_weights(CONFIG), training_step(CONFIG)
-    need: dict[str, int] = {}
-    for each in (initial, step):
-        for region, nbytes in each.plan.region_bytes.items():
-            need[region] = max(need.get(region, 0), nbytes)
+    need = regions_of((initial, step))
     machine.allocate(need)
     machine.upload(address(SEED), struct.pack("<Q", 7))
     machine.upload(address(DLOSS), struct.pack("<f", 1.0))

@@ -11,7 +11,7 @@ from ..compile.tape import address
 from ..errors import SelfTestError
 from .config import GPTConfig
 from .gpt import Layout
-from .program import DLOSS, LOSS, NORM, RECIPE, SEED, initial_weights, pack_recipe, training_step
+from .program import DLOSS, LOSS, NORM, RECIPE, SEED, initial_weights, pack_recipe, regions_of, training_step
 from ..ops.lazy import np
 from ..backends.reference import ReferenceMachine
 
@@ -57,10 +57,7 @@ def _refused(machine, name: str, came: str) -> SelfTestError:
 async def _step(machine) -> dict:
     """float64 arrays by name: loss, weights' gradients from the last layer to the first, the norm, a stepped weight."""
     initial, step = initial_weights(CONFIG), training_step(CONFIG)
-    need: dict[str, int] = {}
-    for each in (initial, step):
-        for region, nbytes in each.plan.region_bytes.items():
-            need[region] = max(need.get(region, 0), nbytes)
+    need = regions_of((initial, step))
     machine.allocate(need)
     machine.upload(address(SEED), struct.pack("<Q", 7))
     machine.upload(address(DLOSS), struct.pack("<f", 1.0))
