@@ -22,7 +22,7 @@ async function bytesOf(url) {
   return new Uint8Array(await response.arrayBuffer());
 }
 
-/** A memory snapshot of a freshly started Python; undefined where it cannot be had, and Python then starts the long way. */
+/** A memory snapshot of Python with the package imported; undefined where it cannot be had, and Python then starts the long way. */
 async function snapshot(url) {
   try {
     const response = await fetch(new URL(url, BASE));

@@ -50,7 +50,7 @@ def _refused(machine, name: str, came: str) -> SelfTestError:
         machine.description,
         f"a training step gives the reference's {name}",
         f"{came} came",
-        "another engine is used; please report the device",
+        "use the cpu engine, and please report the device",
     )
 
 
