@@ -4,7 +4,7 @@ app/* and static/* as they are (index.html, ui/, worker.mjs, sw.js, icons/ …)
 pyodide-VERSION/   Pyodide, its wheels, snapshot.bin (gzip inside; no .gz, which some hosts unpack on the way)
 pyscript/          core.js and its parts          micropython/   micropython.mjs, .wasm
 uplot/             uPlot.esm.js, uPlot.min.css    engine/        engine-threads.{mjs,wasm}, engine-single.{mjs,wasm}
-posttrainllm.zip   the Python package and its settings          shakespeare.txt   the bundled corpus
+posttrainllm.zip   package, settings and bytecode                shakespeare.txt   the bundled corpus
 site.json          where the worker finds Pyodide, the package, the corpus and the snapshot
 precache.json      [{url, sha256, bytes, tier}], for sw.js      _headers, .nojekyll   for hosts that read them
 """
