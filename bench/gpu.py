@@ -13,8 +13,9 @@ import time
 from collections import defaultdict
 from dataclasses import replace
 
-from posttrainllm.backends.gpu import tiles
-from posttrainllm.backends.gpu.tiles import AttentionTile, MatmulTile
+from posttrainllm.backends.gpu import attention_tiles, tiles
+from posttrainllm.backends.gpu.attention_tiles import AttentionTile
+from posttrainllm.backends.gpu.tiles import MatmulTile
 from posttrainllm.backends.webgpu import WebGPUMachine
 from posttrainllm.compile import Graph, Value, place, record
 from posttrainllm.compile.tape import address
@@ -177,8 +178,8 @@ def attention(machine, sizes: dict[str, int], label: str = "") -> list[dict]:
         for tile in ATTENTION_SWEEP:
             if not tile.fits(machine.limits):
                 continue
-            kept = dict(tiles.ATTENTION_TILES)
-            tiles.ATTENTION_TILES.update(dict.fromkeys(kept, (tile,)))
+            kept = dict(attention_tiles.ATTENTION_TILES)
+            attention_tiles.ATTENTION_TILES.update(dict.fromkeys(kept, (tile,)))
             try:
                 loaded = machine.load(tape)
                 machine.replay(loaded)
@@ -198,7 +199,7 @@ def attention(machine, sizes: dict[str, int], label: str = "") -> list[dict]:
             except Exception as error:  # noqa: BLE001
                 print(json.dumps({"tile": list(tile.constants().values()), "error": str(error)[:200]}), flush=True)
             finally:
-                tiles.ATTENTION_TILES.update(kept)
+                attention_tiles.ATTENTION_TILES.update(kept)
     return rows
 
 

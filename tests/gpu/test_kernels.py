@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from posttrainllm.backends.gpu import lower, tiles
-from posttrainllm.backends.gpu.tiles import AttentionTile, MatmulTile
+from posttrainllm.backends.gpu import tiles
+from posttrainllm.backends.gpu.tiles import MatmulTile
 from posttrainllm.ops import KERNELS
 
 from tests.helpers.cases import ALL_CASES, base_case
@@ -11,31 +11,13 @@ from tests.helpers.kernels import check_parity
 
 pytestmark = pytest.mark.native_only(reason="wgpu-py drives the GPU here; e2e does in the browser")
 SHIPPED = (*(tile for tile, _ in tiles.LARGE), tiles.MIDDLE)
-COSTLY = ("attention", "attention_backward")  # every head width is another shader, seconds to compile on a CPU
+COSTLY = ("attention", "attention_backward")  # have their own tests: test_attention.py
 
 
 @pytest.mark.parametrize("kernel", [k for k in KERNELS if k.name not in COSTLY], ids=lambda kernel: kernel.name)
 def test_every_case(gpu, kernel):
     for case in ALL_CASES[kernel.name]:
         check_parity(gpu, case)
-
-
-@pytest.mark.parametrize("name", COSTLY)
-@pytest.mark.parametrize("width", [5, 16, 40, 128])
-def test_attention_at_each_head_width(gpu, name, width):
-    for time in (1, 31, 32, 33, 70):
-        check_parity(gpu, base_case(name, D=width, T=time, H=2))
-
-
-@pytest.mark.parametrize("kind", ["shifted", "large", "equal"])
-@pytest.mark.parametrize("name", COSTLY)
-def test_attention_on_unkind_data(gpu, name, kind):
-    check_parity(gpu, base_case(name, kind, D=16, T=45))
-
-
-def test_attention_at_the_longest_context(gpu):
-    check_parity(gpu, base_case("attention", B=1, H=1, D=16, T=2048))
-    check_parity(gpu, base_case("attention_backward", B=1, H=1, D=16, T=2048))
 
 
 PRODUCTS = (
@@ -72,15 +54,6 @@ def test_sums_in_chunks(gpu, name, monkeypatch):
     monkeypatch.setattr(tiles, "FORCED", [(MatmulTile(32, 32, 8, 4, 4), 3)])
     for size in (23, 100):
         check_parity(gpu, base_case(name, R=size, I=size, O=size + 1, C=size, V=size + 3))
-
-
-@pytest.mark.parametrize("name", COSTLY)
-def test_wide_attention_tile(open_gpu, name, monkeypatch):
-    machine = open_gpu()
-    tile = AttentionTile(64, 32, 16, 4, 4)
-    assert tile.fits(machine.limits)
-    monkeypatch.setattr(lower, "attention_tile", lambda *_: tile)
-    check_parity(machine, base_case(name, B=1, H=2, D=36, T=97))
 
 
 def test_two_runs_give_the_same_bits(gpu):

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from ...compile.tape import Tape, decode
 from ...dims import ELEMENT_BYTES, PARTIAL_ELEMENTS
+from .attention_tiles import attention
 from .banks import Banks, place
 from .dispatch import BANK, SCRATCH, Call, Dispatch, Operand, ceil_div
 from .limits import Limits
-from .tiles import attention_tile, matmul_tile
+from .tiles import matmul_tile
 
 THREADS = 256
 BLOCK_ROWS = 64  # of layernorm_backward's column sums; BLOCK in the shader
@@ -156,19 +157,6 @@ def _product(reads: str, writes: str, rows: str, columns: str, depth: str) -> Ca
     return lower
 
 
-def _attention(call: Call) -> Iterator[Dispatch]:
-    s = call.sizes
-    forward = call.kernel.name == "attention"
-    for entry, names in (
-        [("attention", "qkv y lse")] if forward else
-        [("attention_backward", "qkv y lse dy delta dqkv"), ("attention_backward_keys", "qkv lse dy delta dqkv")]
-    ):  # fmt: skip
-        tile = attention_tile(entry, s["B"] * s["H"], s["T"], s["D"], call.limits)
-        constants = {"D": s["D"], "VECTORS": _vectors(s["D"])} | tile.constants()
-        groups = (ceil_div(s["T"], tile.ROWS), s["B"] * s["H"], 1)
-        yield call.dispatch(names, groups, s, constants, entry)
-
-
 def _cross_entropy(call: Call) -> Iterator[Dispatch]:
     s = call.sizes
     lanes = _lanes(ceil_div(s["V"], 8), 32, THREADS)
@@ -207,8 +195,8 @@ LOWER: dict[str, Callable[[Call], Iterator[Dispatch]]] = {
     "linear": _product("x weight bias", "y", "R", "O", "I"),
     "linear_backward_input": _product("dy weight", "dx", "R", "I", "O"),
     "linear_backward_weight": _product("x dy", "dweight dbias", "I", "O", "R"),
-    "attention": _attention,
-    "attention_backward": _attention,
+    "attention": attention,
+    "attention_backward": attention,
     "gelu": _flat("x y"),
     "gelu_backward": _flat("dy x dx"),
     "add": _flat("a b y"),

@@ -1,8 +1,8 @@
-"""Which tile shape a matmul or an attention gets on a device. Winners of the measurements in docs/log.md."""
+"""Which tile shape a matmul gets on a device. Winners of the measurements in docs/log.md."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 from .dispatch import ceil_div
 from .limits import Limits
@@ -12,8 +12,6 @@ FORCED: list[tuple[MatmulTile, int]] = []
 LEAST_CHUNK = 128
 """A sum is not cut finer: a chunk costs a write and a read of the whole result."""
 MOST_CHUNKS = 32
-ENOUGH_GROUPS = 160
-"""Workgroups of attention that keep a large GPU busy."""
 
 
 @dataclass(frozen=True)
@@ -75,51 +73,3 @@ def matmul_tile(rows: int, columns: int, depth: int, limits: Limits) -> tuple[Ma
 
 def _chunk(tile: MatmulTile, depth: int, chunks: int) -> int:
     return ceil_div(ceil_div(depth, chunks), tile.TILE_K) * tile.TILE_K
-
-
-@dataclass(frozen=True)
-class AttentionTile:
-    """ROWS queries (or keys) against COLS keys (or queries), CHUNK floats of a head at a time; RT × CT scores a thread."""
-
-    ROWS: int
-    COLS: int
-    CHUNK: int
-    RT: int = 4
-    CT: int = 4
-    UNROLL_D: int = 2
-
-    @property
-    def threads(self) -> int:
-        """Threads of a workgroup."""
-        return self.ROWS // self.RT * (self.COLS // self.CT)
-
-    @property
-    def memory_bytes(self) -> int:
-        """Workgroup memory."""
-        stride = self.CHUNK // 4 + 1
-        return 16 * ((self.ROWS + self.COLS) * stride + self.ROWS * (self.COLS // 4 + 1) + self.threads * self.RT // 4)
-
-    def fits(self, limits: Limits) -> bool:
-        """Whether a device can run it."""
-        wide_enough = self.CHUNK // 4 <= self.COLS // self.CT
-        return wide_enough and self.memory_bytes <= limits.workgroup_memory_bytes and self.threads <= limits.invocations
-
-    def constants(self) -> dict[str, int]:
-        """As the shader's constants."""
-        return asdict(self)
-
-
-ATTENTION_TILES = {
-    "attention": (AttentionTile(64, 64, 32, 4, 8, 2),),
-    "attention_backward": (AttentionTile(64, 64, 32, 4, 4, 4),),
-    "attention_backward_keys": (AttentionTile(64, 32, 32, 4, 4, 2), AttentionTile(64, 64, 32, 4, 4, 4)),
-}
-SMALL_ATTENTION = AttentionTile(32, 32, 32)
-
-
-def attention_tile(entry: str, heads: int, time: int, width: int, limits: Limits) -> AttentionTile:
-    """The tile for `heads` = B·H heads of `width` D over T rows."""
-    for tile in ATTENTION_TILES[entry]:
-        if tile.fits(limits) and width > 16 and heads * ceil_div(time, tile.ROWS) >= ENOUGH_GROUPS:
-            return tile
-    return replace(SMALL_ATTENTION, CHUNK=16) if width <= 16 else SMALL_ATTENTION
