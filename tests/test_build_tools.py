@@ -191,6 +191,19 @@ def test_the_kinds_of_tests_come_first_and_pytest_gets_the_rest():
     assert check.split(["-x"]) == (["native", "pyodide", "browser"], ["-x"])
 
 
+def test_each_kind_installs_what_it_runs_on():
+    wanted = {"native": [check.vulkan], "pyodide": [check.browser], "browser": [check.browser]}
+    for kind, actions in wanted.items():
+        assert [action for _, action in check.steps([kind])] == actions
+    assert [action for _, action in check.steps([])] == [check.vulkan, check.browser]
+
+
+def test_without_apt_no_driver_is_asked_for(monkeypatch):
+    monkeypatch.setattr(check.debian, "has_apt", lambda: False)
+    monkeypatch.setattr(check.debian, "need", lambda *names: pytest.fail(f"asked for {names}"))
+    assert check.vulkan() is False
+
+
 def test_a_failing_command_shows_its_last_lines(tmp_path, monkeypatch):
     monkeypatch.setenv("POSTTRAINLLM_CACHE", str(tmp_path))
     with pytest.raises(shell.BuildError, match=r"(?s)code 3.*the reason"):

@@ -23,7 +23,19 @@ def split(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 def steps(arguments: list[str]) -> list:
     kinds, _ = split(arguments)
-    return [("Chromium", browser)] if "browser" in kinds else []
+    wanted = [("A Vulkan driver", vulkan)] if "native" in kinds else []
+    return wanted + ([("Chromium", browser)] if {"browser", "pyodide"} & set(kinds) else [])
+
+
+def vulkan() -> bool:
+    """Mesa's lavapipe, a GPU played by the CPU, for tests/gpu; False where there is one, or where apt cannot install it:
+    the tests then use what driver there is, or skip and say why."""
+    return on_debian() and debian.need("libvulkan1", "mesa-vulkan-drivers")
+
+
+def on_debian() -> bool:
+    """Whether packages can be installed: as root on Debian."""
+    return debian.has_apt() and "ID=debian" in Path("/etc/os-release").read_text().split()
 
 
 def chromium() -> str | None:
@@ -35,7 +47,7 @@ def browser() -> bool:
     """A Chromium for the tests; False when there is one."""
     if chromium():
         return False
-    if debian.has_apt() and "ID=debian" in Path("/etc/os-release").read_text().split():
+    if on_debian():
         return debian.need("chromium", "fonts-dejavu-core")
     run([str(venv.python()), "-m", "playwright", "install", "chromium"], "playwright")
     return True
