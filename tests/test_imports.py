@@ -8,7 +8,7 @@ import pytest
 
 pytestmark = pytest.mark.native_only(reason="reads the package's source")
 
-ORDER = [{"errors", "dims", "configs"}, {"ops"}, {"compile"}, {"backends"}, {"model", "data", "decode"}, {"store"}, {"train", "tune", "study"},
+ORDER = [{"errors", "dims", "configs", "waiting"}, {"ops"}, {"compile"}, {"backends"}, {"model", "data", "decode"}, {"store"}, {"train", "tune", "study"},
          {"session"}, {"cli"}]
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
 ROOT = Path(posttrainllm.__path__[-1])

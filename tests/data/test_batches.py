@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from posttrainllm.data.batches import Batches, evaluation_batches, permute, tokens_to_i32
+from posttrainllm.data.batches import Batches, evaluation_batches, permutation, permute, tokens_to_i32
 from posttrainllm.errors import DataError
 
 hypothesis = pytest.importorskip("hypothesis", reason="properties need hypothesis")
@@ -25,6 +25,24 @@ def rows(data, context):
 @hypothesis.given(st.integers(1, 1500), keys)
 def test_permute_is_a_permutation(size, key):
     assert sorted(permute(index, size, key) for index in range(size)) == list(range(size))
+
+
+@few
+@hypothesis.given(st.integers(1, 900), keys)
+def test_permutation_is_permute_at_once(size, key):
+    assert permutation(size, key).tolist() == [permute(index, size, key) for index in range(size)]
+
+
+@few
+@hypothesis.given(st.integers(1, 9), st.integers(1, 7), st.integers(12, 200), st.integers(0, 99), st.integers(1, 9), st.booleans())
+def test_a_block_is_so_many_batches(context, batch, length, seed, count, wide):
+    text = list(range(1000, 1000 + length)) if wide else bytes(range(256))[:length]
+    one_by_one, at_once = (Batches(text, context, batch, seed) for _ in range(2))
+    for _ in range(2):
+        expected = [one_by_one.next() for _ in range(count)]
+        tokens, targets = at_once.block(count)
+        assert [(x.tobytes(), y.tobytes()) for x, y in zip(tokens, targets, strict=True)] == expected
+        assert at_once.cursor == one_by_one.cursor
 
 
 def test_permute_scatters():

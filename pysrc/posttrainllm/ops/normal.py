@@ -20,7 +20,8 @@ def mix(z: int) -> int:
     return z ^ (z >> 31)
 
 
-def _mix_array(z):
+def mix_array(z):
+    """`mix` on an array of uint64."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
@@ -35,7 +36,7 @@ def _normal(sizes, params, seed, x):
     with np.errstate(over="ignore"):
         for j in range(3):
             counter = index * np.uint64(3) + np.uint64(j + 1)
-            word = _mix_array(np.uint64(key) + np.uint64(GOLDEN) * counter)
+            word = mix_array(np.uint64(key) + np.uint64(GOLDEN) * counter)
             for shift in (0, 16, 32, 48):
                 total += ((word >> np.uint64(shift)) & np.uint64(0xFFFF)).astype(np.int64)
     z = (total - 6 * 65535).astype(np.float32) * np.float32(2.0**-16)
