@@ -1,7 +1,10 @@
 // out[M,N] = a·b over K, in tiles of TILE_M × TILE_N a workgroup and THREAD_M × THREAD_N a thread, TILE_K at a time through
 // workgroup memory. {A}, {B}, {OUT} name buffers; {M}, {N}, {K} sizes. a is [M,K] where A_ALONG_K, else [K,M]; b is [N,K]
 // where B_ALONG_K, else [K,N]. The next blocks are on their way to registers while this tile is multiplied. A tile is read
-// from memory in blocks of 4 × 4, which a thread turns where they lie along k. group.z owns a chunk of K.
+// from memory in blocks of 4 × 4, which a thread turns where they lie along k. group.z owns a chunk of K. With HALF a and b
+// are stored in half precision (out too where HALF_OUT); sums are single precision always.
+const HALF = false;
+const HALF_TILES = false; // workgroup memory holds halves: twice the tile in the same memory, a conversion a value read
 const TILE_M = 64u;
 const TILE_N = 64u;
 const TILE_K = 32u;
@@ -23,61 +26,47 @@ const LOADS = (BLOCKS_A + BLOCKS_B + THREADS - 1u) / THREADS;
 const ROW_A = TILE_M / 4u; // vectors in a row of k
 const ROW_B = TILE_N / 4u;
 const BLOCKS_K = TILE_K / 4u;
-//! if VECTORS_A
-alias ElementA = vec4f;
-//! else
-alias ElementA = f32;
-//! end
-//! if VECTORS_B
-alias ElementB = vec4f;
-//! else
-alias ElementB = f32;
-//! end
-//! if VECTORS_OUT
-alias ElementOut = vec4f;
-//! else
-alias ElementOut = f32;
-//! end
+//! include matmul_elements
 // Rows of one k. The k of an access is written out as a number, so that the check of the other index, which drivers and
 // browsers add, is the same for all of them and is made once.
-var<workgroup> tile_a: array<array<vec4f, ROW_A>, TILE_K>;
-var<workgroup> tile_b: array<array<vec4f, ROW_B>, TILE_K>;
+var<workgroup> tile_a: array<array<TileVector, ROW_A>, TILE_K>;
+var<workgroup> tile_b: array<array<TileVector, ROW_B>, TILE_K>;
 
 // Four floats of a row of a from `column` on; zero outside.
-fn row_of_a(row: u32, column: u32, rows: u32, columns: u32, stride: u32) -> vec4f {
-    var value = vec4f(0.0);
+fn row_of_a(row: u32, column: u32, rows: u32, columns: u32, stride: u32) -> TileVector {
+    var value = TileVector();
     if (row < rows && column < columns) {
 //! if VECTORS_A
-        value = {A}[(row * stride + column) / 4u];
+        value = TileVector({A}[(row * stride + column) / 4u]);
 //! else
         let start = row * stride + column;
-        value.x = {A}[start];
-        if (column + 1u < columns) { value.y = {A}[start + 1u]; }
-        if (column + 2u < columns) { value.z = {A}[start + 2u]; }
-        if (column + 3u < columns) { value.w = {A}[start + 3u]; }
+        value.x = TileScalar({A}[start]);
+        if (column + 1u < columns) { value.y = TileScalar({A}[start + 1u]); }
+        if (column + 2u < columns) { value.z = TileScalar({A}[start + 2u]); }
+        if (column + 3u < columns) { value.w = TileScalar({A}[start + 3u]); }
 //! end
     }
     return value;
 }
 
-fn row_of_b(row: u32, column: u32, rows: u32, columns: u32, stride: u32) -> vec4f {
-    var value = vec4f(0.0);
+fn row_of_b(row: u32, column: u32, rows: u32, columns: u32, stride: u32) -> TileVector {
+    var value = TileVector();
     if (row < rows && column < columns) {
 //! if VECTORS_B
-        value = {B}[(row * stride + column) / 4u];
+        value = TileVector({B}[(row * stride + column) / 4u]);
 //! else
         let start = row * stride + column;
-        value.x = {B}[start];
-        if (column + 1u < columns) { value.y = {B}[start + 1u]; }
-        if (column + 2u < columns) { value.z = {B}[start + 2u]; }
-        if (column + 3u < columns) { value.w = {B}[start + 3u]; }
+        value.x = TileScalar({B}[start]);
+        if (column + 1u < columns) { value.y = TileScalar({B}[start + 1u]); }
+        if (column + 2u < columns) { value.z = TileScalar({B}[start + 2u]); }
+        if (column + 3u < columns) { value.w = TileScalar({B}[start + 3u]); }
 //! end
     }
     return value;
 }
 
 // Block `block` of the tile of a at (first, k): four vectors along m, one for each of four k.
-fn block_of_a(block: u32, first: u32, k: u32, stop: u32) -> mat4x4f {
+fn block_of_a(block: u32, first: u32, k: u32, stop: u32) -> Block {
 //! if A_ALONG_K
 //! if K_FIRST
     let m = first + block / BLOCKS_K * 4u;
@@ -86,7 +75,7 @@ fn block_of_a(block: u32, first: u32, k: u32, stop: u32) -> mat4x4f {
     let m = first + block % ROW_A * 4u;
     let from_k = k + block / ROW_A * 4u;
 //! end
-    return transpose(mat4x4f(
+    return transpose(Block(
         row_of_a(m, from_k, {M}, stop, {K}),
         row_of_a(m + 1u, from_k, {M}, stop, {K}),
         row_of_a(m + 2u, from_k, {M}, stop, {K}),
@@ -94,7 +83,7 @@ fn block_of_a(block: u32, first: u32, k: u32, stop: u32) -> mat4x4f {
 //! else
     let m = first + block % ROW_A * 4u;
     let from_k = k + block / ROW_A * 4u;
-    return mat4x4f(
+    return Block(
         row_of_a(from_k, m, stop, {M}, {M}),
         row_of_a(from_k + 1u, m, stop, {M}, {M}),
         row_of_a(from_k + 2u, m, stop, {M}, {M}),
@@ -102,7 +91,7 @@ fn block_of_a(block: u32, first: u32, k: u32, stop: u32) -> mat4x4f {
 //! end
 }
 
-fn block_of_b(block: u32, first: u32, k: u32, stop: u32) -> mat4x4f {
+fn block_of_b(block: u32, first: u32, k: u32, stop: u32) -> Block {
 //! if B_ALONG_K
 //! if K_FIRST
     let n = first + block / BLOCKS_K * 4u;
@@ -111,7 +100,7 @@ fn block_of_b(block: u32, first: u32, k: u32, stop: u32) -> mat4x4f {
     let n = first + block % ROW_B * 4u;
     let from_k = k + block / ROW_B * 4u;
 //! end
-    return transpose(mat4x4f(
+    return transpose(Block(
         row_of_b(n, from_k, {N}, stop, {K}),
         row_of_b(n + 1u, from_k, {N}, stop, {K}),
         row_of_b(n + 2u, from_k, {N}, stop, {K}),
@@ -119,7 +108,7 @@ fn block_of_b(block: u32, first: u32, k: u32, stop: u32) -> mat4x4f {
 //! else
     let n = first + block % ROW_B * 4u;
     let from_k = k + block / ROW_B * 4u;
-    return mat4x4f(
+    return Block(
         row_of_b(from_k, n, stop, {N}, {N}),
         row_of_b(from_k + 1u, n, stop, {N}, {N}),
         row_of_b(from_k + 2u, n, stop, {N}, {N}),
@@ -127,14 +116,14 @@ fn block_of_b(block: u32, first: u32, k: u32, stop: u32) -> mat4x4f {
 //! end
 }
 
-fn load_block(block: u32, first_m: u32, first_n: u32, k: u32, stop: u32) -> mat4x4f {
+fn load_block(block: u32, first_m: u32, first_n: u32, k: u32, stop: u32) -> Block {
     if (block < BLOCKS_A) {
         return block_of_a(block, first_m, k, stop);
     }
     return block_of_b(block - BLOCKS_A, first_n, k, stop);
 }
 
-fn store_block(block: u32, value: mat4x4f) {
+fn store_block(block: u32, value: Block) {
     if (block < BLOCKS_A) {
 //! if A_ALONG_K && K_FIRST
         let k = block % BLOCKS_K * 4u;
@@ -193,10 +182,10 @@ fn multiply(first_m: u32, first_n: u32, start: u32, stop: u32, lane: u32) {
 //! unroll i TILE_K
         {
 //! unroll q QUADS_M
-            let a{q} = tile_a[{i}][ty + {q}u * TY];
+            let a{q} = vec4f(tile_a[{i}][ty + {q}u * TY]);
 //! end
 //! unroll j QUADS_N
-            let b{j} = tile_b[{i}][tx + {j}u * TX];
+            let b{j} = vec4f(tile_b[{i}][tx + {j}u * TX]);
 //! end
 //! unroll q QUADS_M
 //! unroll r 4
@@ -210,24 +199,9 @@ fn multiply(first_m: u32, first_n: u32, start: u32, stop: u32, lane: u32) {
 //! if COLUMN_SUMS
         if (first_m == 0u && lane < ROW_B) {
             for (var i = 0u; i < TILE_K; i++) {
-                column_sum += tile_b[i][lane];
+                column_sum += vec4f(tile_b[i][lane]);
             }
         }
-//! end
-    }
-}
-
-// One vector of the result to `column` … + 3 of a row, as far as the row goes.
-fn store_out(row: u32, column: u32, value: vec4f) {
-    if (row < {M} && column < {N}) {
-//! if VECTORS_OUT
-        write_out((row * {N} + column) / 4u, column / 4u, value);
-//! else
-        let at = row * {N} + column;
-        write_out(at, column, value.x);
-        if (column + 1u < {N}) { write_out(at + 1u, column + 1u, value.y); }
-        if (column + 2u < {N}) { write_out(at + 2u, column + 2u, value.z); }
-        if (column + 3u < {N}) { write_out(at + 3u, column + 3u, value.w); }
 //! end
     }
 }
@@ -242,20 +216,4 @@ fn store_sums(first_m: u32, first_n: u32, lane: u32) {
 //! end
 //! end
 //! end
-}
-
-//! if VECTORS_OUT
-const PER_ELEMENT = 4u; // floats of an element of scratch
-//! else
-const PER_ELEMENT = 1u;
-//! end
-var<private> scratch_start: u32;
-
-// Sum i of all chunks, in their order.
-fn sum_of_chunks(i: u32) -> ElementOut {
-    var sum = scratch[i];
-    for (var chunk = 1u; chunk < sizes.chunks; chunk++) {
-        sum += scratch[chunk * sizes.whole + i];
-    }
-    return sum;
 }

@@ -2,15 +2,16 @@
 const A_ALONG_K = true;
 const B_ALONG_K = true;
 const COLUMN_SUMS = false;
+const HALF_OUT = false;
 //! include matmul A=x B=wte M=sizes.R N=sizes.V K=sizes.C
 struct Sizes { R: u32, C: u32, V: u32, chunk: u32, chunks: u32, whole: u32 }
 @group(0) @binding(0) var<storage, read> x: array<ElementA>; // [R,C]
 @group(0) @binding(1) var<storage, read> wte: array<ElementB>; // [V,C]
 @group(0) @binding(2) var<storage, read_write> logits: array<ElementOut>; // [R,V]
-@group(0) @binding(8) var<storage, read_write> scratch: array<ElementOut>;
+@group(0) @binding(8) var<storage, read_write> scratch: array<ElementSum>;
 @group(0) @binding(15) var<uniform> sizes: Sizes;
 
-fn write_out(at: u32, column: u32, value: ElementOut) {
+fn write_out(at: u32, column: u32, value: ElementSum) {
 //! if SPLIT
     scratch[scratch_start + at] = value;
 //! else
@@ -38,19 +39,20 @@ fn unembed_total(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) g
 const A_ALONG_K = true;
 const B_ALONG_K = false;
 const COLUMN_SUMS = false;
+const HALF_OUT = true;
 //! include matmul A=dlogits B=wte M=sizes.R N=sizes.C K=sizes.V
 struct Sizes { R: u32, C: u32, V: u32, chunk: u32, chunks: u32, whole: u32 }
 @group(0) @binding(0) var<storage, read> dlogits: array<ElementA>; // [R,V]
 @group(0) @binding(1) var<storage, read> wte: array<ElementB>; // [V,C]
 @group(0) @binding(2) var<storage, read_write> dx: array<ElementOut>; // [R,C]
-@group(0) @binding(8) var<storage, read_write> scratch: array<ElementOut>;
+@group(0) @binding(8) var<storage, read_write> scratch: array<ElementSum>;
 @group(0) @binding(15) var<uniform> sizes: Sizes;
 
-fn write_out(at: u32, column: u32, value: ElementOut) {
+fn write_out(at: u32, column: u32, value: ElementSum) {
 //! if SPLIT
     scratch[scratch_start + at] = value;
 //! else
-    dx[at] = value;
+    dx[at] = ElementOut(value);
 //! end
 }
 
@@ -66,7 +68,7 @@ fn unembed_backward_input(@builtin(workgroup_id) group: vec3u, @builtin(local_in
 fn unembed_backward_input_total(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u, @builtin(local_invocation_index) lane: u32) {
     let i = (group.y * groups.x + group.x) * 256u + lane;
     if (i < sizes.whole) {
-        dx[i] = sum_of_chunks(i);
+        dx[i] = ElementOut(sum_of_chunks(i));
     }
 }
 
@@ -74,15 +76,16 @@ fn unembed_backward_input_total(@builtin(workgroup_id) group: vec3u, @builtin(nu
 const A_ALONG_K = false;
 const B_ALONG_K = false;
 const COLUMN_SUMS = false;
+const HALF_OUT = false;
 //! include matmul A=dlogits B=x M=sizes.V N=sizes.C K=sizes.R
 struct Sizes { R: u32, C: u32, V: u32, chunk: u32, chunks: u32, whole: u32 }
 @group(0) @binding(0) var<storage, read> x: array<ElementB>; // [R,C]
 @group(0) @binding(1) var<storage, read> dlogits: array<ElementA>; // [R,V]
 @group(0) @binding(2) var<storage, read_write> dwte: array<ElementOut>; // [V,C]
-@group(0) @binding(8) var<storage, read_write> scratch: array<ElementOut>;
+@group(0) @binding(8) var<storage, read_write> scratch: array<ElementSum>;
 @group(0) @binding(15) var<uniform> sizes: Sizes;
 
-fn write_out(at: u32, column: u32, value: ElementOut) {
+fn write_out(at: u32, column: u32, value: ElementSum) {
 //! if SPLIT
     scratch[scratch_start + at] = value;
 //! else
