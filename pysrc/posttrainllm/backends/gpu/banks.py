@@ -16,16 +16,19 @@ from ...dims import ELEMENT_BYTES, product, round_up
 from ...errors import DeviceError
 from ...ops.spec import WRITTEN
 from .dispatch import BANK, Operand
+from .halves import Halves, halves_of, is_shadowed
 from .limits import Limits
+from .options import Options
 
 FEWEST_BANKS, MOST_BANKS = 3, 16
 
 
 @dataclass(eq=False)
 class Span:
-    """A value of the arena: its place on the tape, first and last record, and its place on the device."""
+    """A value of the arena: its place on the tape, bytes on the device, first and last record, and its place there."""
 
     start: int
+    tape_bytes: int
     nbytes: int
     first: int
     last: int
@@ -36,26 +39,37 @@ class Span:
 
 @dataclass
 class Banks:
-    """operands[record][argument]; bank_bytes by bank; spans in order of birth."""
+    """operands[record][argument]; bank_bytes by bank; spans in order of birth; the layout of HALVES."""
 
     operands: list[dict[str, Operand]]
     bank_bytes: list[int]
     spans: list[Span]
+    halves: Halves
 
     def find(self, address: int, nbytes: int) -> Operand:
-        """Where bytes of the arena lie after the tape ran. Raises DeviceError when the tape wrote nothing there."""
+        """Where bytes of the arena lie after the tape ran. Raises DeviceError when they are not there to be read as f32."""
         offset = address & OFFSET_MASK
         for span in reversed(self.spans):
-            if span.start <= offset and offset + nbytes <= span.start + span.nbytes:
+            if span.start <= offset and offset + nbytes <= span.start + span.tape_bytes:
+                if span.nbytes != span.tape_bytes:
+                    raise DeviceError(
+                        "webgpu",
+                        "an activation that is read is stored in single precision",
+                        "one stored in half precision was asked for",
+                        'open the engine with precision "f32"',
+                    )
                 return Operand(BANK + span.bank, span.offset + offset - span.start, nbytes)
         raise DeviceError(
             "webgpu", "activations are read after the tape that made them", f"{nbytes:,} bytes at {offset:,} came"
         )
 
 
-def place(tape: Tape, limits: Limits) -> Banks:
+def place(tape: Tape, given: Limits | Options) -> Banks:
     """Banks for a tape. Raises DeviceLimitError when a value, or all of them in MOST_BANKS buffers, cannot be held."""
-    spans, uses = _spans(tape)
+    options = Options.of(given)
+    limits = options.limits
+    halves = halves_of(tape, options)
+    spans, uses = _spans(tape, options, halves)
     _keep_survivors(spans, len(uses))
     count = FEWEST_BANKS
     while True:
@@ -69,10 +83,10 @@ def place(tape: Tape, limits: Limits) -> Banks:
         {name: Operand(BANK + o.bank, o.offset, o.nbytes) if isinstance(o, Span) else o for name, o in use.items()}
         for use in uses
     ]
-    return Banks(operands, sizes, spans)
+    return Banks(operands, sizes, spans, halves)
 
 
-def _spans(tape: Tape) -> tuple[list[Span], list[dict]]:
+def _spans(tape: Tape, options: Options, halves: Halves) -> tuple[list[Span], list[dict]]:
     """The arena's values in order of birth, and for each record its operands by argument (a Span in the arena)."""
     spans: list[Span] = []
     live: dict[tuple[int, int], Span] = {}
@@ -80,15 +94,26 @@ def _spans(tape: Tape) -> tuple[list[Span], list[dict]]:
     for index, record in enumerate(decode(tape)):
         use, written, read = {}, [], []
         for argument, (region, offset) in zip(record.kernel.args, record.operands):
-            nbytes = product(record.kernel.shape(argument, record.sizes)) * ELEMENT_BYTES
+            count = product(record.kernel.shape(argument, record.sizes))
+            tape_bytes, nbytes = count * ELEMENT_BYTES, count * options.element_bytes(record.kernel.name, argument.name)
+            if is_shadowed(options, record.kernel.name, argument.name, region):
+                use[argument.name] = halves.find(offset, tape_bytes)
+                continue
             number = REGIONS.index(region)
             if number != ARENA:
                 use[argument.name] = Operand(number, offset, nbytes)
                 continue
-            span = live.get((offset, nbytes))
+            span = live.get((offset, tape_bytes))
             if span is None or argument.role in ("out", "saved"):
-                span = live[offset, nbytes] = Span(offset, nbytes, index, index)
+                span = live[offset, tape_bytes] = Span(offset, tape_bytes, nbytes, index, index)
                 spans.append(span)
+            elif span.nbytes != nbytes:
+                raise DeviceError(
+                    record.kernel.name,
+                    f"{argument.name} is stored as its kernel reads it",
+                    f"{span.nbytes:,} bytes are stored, {nbytes:,} are read",
+                    "this tape cannot run in half precision",
+                )
             span.last = index
             use[argument.name] = span
             (written if argument.role in WRITTEN else read).append(span)
@@ -104,7 +129,7 @@ def _keep_survivors(spans: list[Span], records: int) -> None:
     """What nothing later covers on the tape's arena may be read after it (the plan's `keep`): it lives to the end."""
     later: list[tuple[int, int]] = []
     for span in reversed(spans):
-        start, stop = span.start, span.start + span.nbytes
+        start, stop = span.start, span.start + span.tape_bytes
         if not any(first < stop and start < end for first, end in later):
             span.last = records
         later.append((start, stop))

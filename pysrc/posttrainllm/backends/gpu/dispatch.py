@@ -13,11 +13,18 @@ from ...ops import Kernel
 from ...ops.spec import WRITTEN
 from . import shader
 from .limits import Limits
+from .options import HALF_ARGUMENTS, Options
 
 SCRATCH = len(REGIONS)
 """The engine's own buffer, after the tape's regions: partial sums that live between two dispatches of one record."""
 
-BANK = SCRATCH + 1
+STATE = SCRATCH + 1
+"""256 bytes that outlive a step: loss scale, good steps since it changed, halted (see guard.py)."""
+
+HALVES = STATE + 1
+"""The weights of products in half precision (see halves.py)."""
+
+BANK = HALVES + 1
 """The first of the buffers that hold the arena's values (see banks.py)."""
 
 STEMS = (
@@ -32,7 +39,7 @@ def stem_of(kernel: str) -> str:
 
 @dataclass(frozen=True)
 class Operand:
-    """A range of a buffer: its number (a region's index, SCRATCH, or BANK + bank), offset and size in bytes."""
+    """A range of a buffer: its number (a region's index, SCRATCH … HALVES, or BANK + bank), offset and size in bytes."""
 
     region: int
     offset_bytes: int
@@ -62,6 +69,54 @@ class Dispatch:
 
 
 @dataclass(frozen=True)
+class Binding:
+    """A storage binding that lowering asks for: its index in the shader, where it lies, whether the shader writes it."""
+
+    index: int
+    operand: Operand
+    writes: bool
+    name: str
+
+
+def build(
+    options: Options, stem: str, kernel: str, entry: str, bound: list[Binding], groups, values: dict, constants: dict,
+) -> Dispatch:  # fmt: skip
+    """A Dispatch of shaders/<stem>.wgsl's section `kernel`. groups: a count, spread over two dimensions, or (x, y, z).
+
+    Raises DeviceLimitError for a binding or a count that the device does not take.
+    """
+    limits = options.limits
+    given = tuple(sorted(constants.items()))
+    written = {b.operand.region for b in bound if b.writes}
+    bindings = []
+    for each in bound:
+        operand = each.operand
+        limits.require_binding(f"{kernel}'s {each.name}", operand.nbytes)
+        if operand.offset_bytes % limits.offset_alignment:
+            raise DeviceLimitError(
+                "webgpu",
+                f"an operand starts at a multiple of {limits.offset_alignment} bytes",
+                f"{kernel}'s {each.name} starts at {operand.offset_bytes:,}",
+                "place it anew",
+            )
+        padded = Operand(operand.region, operand.offset_bytes, round_up(operand.nbytes, 16))
+        bindings.append((each.index, padded, operand.region in written))
+    writable = frozenset(index for index, _, writes in bindings if writes)
+    layout = shader.fields(shader.module(stem, kernel, given, writable))
+    words = b"".join(struct.pack("<f" if kind == "f32" else "<I", values[name]) for name, kind in layout)
+    uniforms = words.ljust(round_up(len(words), 16), b"\0")
+    shape = spread(groups, limits) if isinstance(groups, int) else groups
+    if max(shape) > limits.groups:
+        raise DeviceLimitError(
+            "webgpu",
+            f"a dispatch has at most {limits.groups:,} workgroups in a dimension",
+            f"{kernel} needs {max(shape):,}",
+            "choose a smaller batch",
+        )
+    return Dispatch(stem, kernel, entry, given, tuple(bindings), uniforms, shape)
+
+
+@dataclass(frozen=True)
 class Call:
     """A record of the tape as lowering sees it: kernel, sizes, params by name, and the operand of each argument."""
 
@@ -69,60 +124,50 @@ class Call:
     sizes: dict[str, int]
     params: dict[str, object]
     operands: dict[str, Operand]
-    limits: Limits
+    options: Options
 
     @classmethod
-    def of(cls, record: Record, operands: dict[str, Operand], limits: Limits) -> Call:
+    def of(cls, record: Record, operands: dict[str, Operand], given: Limits | Options) -> Call:
         """From a decoded record and where its operands lie."""
         params = {name: value for (name, _), value in zip(record.kernel.params, record.params)}
-        return cls(record.kernel, record.sizes, params, operands, limits)
+        return cls(record.kernel, record.sizes, params, operands, Options.of(given))
+
+    @property
+    def limits(self) -> Limits:
+        """The device's."""
+        return self.options.limits
+
+    @property
+    def half(self) -> bool:
+        """Whether its section gets the constant HALF."""
+        return self.options.half and self.kernel.name in HALF_ARGUMENTS
+
+    def element_bytes(self, argument: str) -> int:
+        """Bytes of an element of an argument."""
+        return self.options.element_bytes(self.kernel.name, argument)
 
     def dispatch(
         self, names: str, groups, values: dict, constants: dict | None = None, entry: str = "",
-        scratch_bytes: int = 0, operands: dict[str, Operand] | None = None,
+        scratch_bytes: int = 0, operands: dict[str, Operand] | None = None, more: tuple[Binding, ...] = (),
     ) -> Dispatch:  # fmt: skip
-        """A dispatch of this kernel's section on the arguments in `names` (and scratch).
-
-        groups: a count, spread over two dimensions where it must be, or (x, y, z).
-        """
-        given = tuple(sorted((constants or {}).items()))
-        bound = self.operands | (operands or {})
+        """A dispatch of this kernel's section on the arguments in `names`, scratch and `more` (see `build`)."""
+        places = self.operands | (operands or {})
         roles = {a.name: (index, a.role in WRITTEN) for index, a in enumerate(self.kernel.args)}
-        used = [(roles[name][0], bound[name], roles[name][1], name) for name in names.split()]
+        bound = [Binding(roles[name][0], places[name], roles[name][1], name) for name in names.split()]
         if scratch_bytes:
-            used.append((shader.FIRST_SCRATCH, Operand(SCRATCH, 0, scratch_bytes), True, "scratch"))
-        written = {operand.region for _, operand, writes, _ in used if writes}
-        bindings = []
-        for index, operand, _, name in used:
-            self.limits.require_binding(f"{self.kernel.name}'s {name}", operand.nbytes)
-            if operand.offset_bytes % self.limits.offset_alignment:
-                raise DeviceLimitError(
-                    "webgpu",
-                    f"an operand starts at a multiple of {self.limits.offset_alignment} bytes",
-                    f"{self.kernel.name}'s {name} starts at {operand.offset_bytes:,}",
-                    "place it anew",
-                )
-            padded = Operand(operand.region, operand.offset_bytes, round_up(operand.nbytes, 16))
-            bindings.append((index, padded, operand.region in written))
-        stem = stem_of(self.kernel.name)
-        writable = frozenset(index for index, _, writes in bindings if writes)
-        layout = shader.fields(shader.module(stem, self.kernel.name, given, writable))
-        words = b"".join(struct.pack("<f" if kind == "f32" else "<I", values[name]) for name, kind in layout)
-        uniforms = words.ljust(round_up(len(words), 16), b"\0")
-        shape = spread(groups, self.limits) if isinstance(groups, int) else groups
-        if max(shape) > self.limits.groups:
-            raise DeviceLimitError(
-                "webgpu",
-                f"a dispatch has at most {self.limits.groups:,} workgroups in a dimension",
-                f"{self.kernel.name} needs {max(shape):,}",
-                "choose a smaller batch",
-            )
-        return Dispatch(stem, self.kernel.name, entry or self.kernel.name, given, tuple(bindings), uniforms, shape)
+            bound.append(Binding(shader.FIRST_SCRATCH, Operand(SCRATCH, 0, scratch_bytes), True, "scratch"))
+        constants = (constants or {}) | ({"HALF": True} if self.half else {})
+        name = self.kernel.name
+        return build(self.options, stem_of(name), name, entry or name, [*bound, *more], groups, values, constants)
 
 
 def buffer_name(number: int) -> str:
     """A buffer in words."""
-    return (*(f"region {region}" for region in REGIONS), "scratch")[number] if number < BANK else "activations"
+    return (
+        (*(f"region {region}" for region in REGIONS), "scratch", "state", "half-precision weights")[number]
+        if number < BANK
+        else "activations"
+    )
 
 
 def spread(count: int, limits: Limits) -> tuple[int, int, int]:

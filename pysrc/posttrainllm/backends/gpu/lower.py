@@ -9,8 +9,9 @@ from ...compile.tape import Tape, decode
 from ...dims import ELEMENT_BYTES, PARTIAL_ELEMENTS
 from .attention_tiles import attention
 from .banks import Banks, place
-from .dispatch import BANK, SCRATCH, Call, Dispatch, Operand, ceil_div
+from .dispatch import BANK, HALVES, SCRATCH, Call, Dispatch, Operand, ceil_div
 from .limits import Limits
+from .options import Options
 from .tiles import matmul_tile
 
 THREADS = 256
@@ -28,8 +29,8 @@ def _pieces(call: Call, names: str, whole: int) -> Iterator[tuple[int, dict[str,
     for start in range(0, total, most):
         count = min(most, total - start)
         cut = {
-            name: Operand(o.region, o.offset_bytes + start * ELEMENT_BYTES, count * ELEMENT_BYTES)
-            for name, o in ((name, call.operands[name]) for name in names.split())
+            name: Operand(o.region, o.offset_bytes + start * each, count * each)
+            for name, o, each in ((name, call.operands[name], call.element_bytes(name)) for name in names.split())
         }
         yield count, cut
 
@@ -39,7 +40,7 @@ def _flat(names: str, values: Callable[[Call], dict] = lambda call: {}) -> Calla
 
     def lower(call: Call) -> Iterator[Dispatch]:
         flat = " ".join(a.name for a in call.kernel.args if a.dims == ("N",))
-        for count, operands in _pieces(call, flat, 64):
+        for count, operands in _pieces(call, flat, 128):
             vectors = _vectors(count)
             elements = count // 4 if vectors else count
             groups = ceil_div(elements, THREADS)
@@ -218,8 +219,10 @@ class Lowered:
     banks: Banks
 
     def buffer_bytes(self) -> dict[int, int]:
-        """Bytes needed of scratch and of every bank, by buffer number."""
+        """Bytes needed of scratch, the halves and every bank, by buffer number."""
         need = {BANK + bank: nbytes for bank, nbytes in enumerate(self.banks.bank_bytes) if nbytes}
+        if self.banks.halves.nbytes:
+            need[HALVES] = self.banks.halves.nbytes
         for dispatch in self.dispatches:
             for _, operand, _ in dispatch.bindings:
                 if operand.region == SCRATCH:
@@ -227,10 +230,11 @@ class Lowered:
         return need
 
 
-def lower(tape: Tape, limits: Limits) -> Lowered:
+def lower(tape: Tape, given: Limits | Options) -> Lowered:
     """A tape for a device. Raises DeviceLimitError for what the device cannot hold or bind."""
-    banks = place(tape, limits)
+    options = Options.of(given)
+    banks = place(tape, options)
     dispatches: list[Dispatch] = []
     for record, operands in zip(decode(tape), banks.operands):
-        dispatches.extend(LOWER[record.kernel.name](Call.of(record, operands, limits)))
+        dispatches.extend(LOWER[record.kernel.name](Call.of(record, operands, options)))
     return Lowered(dispatches, banks)

@@ -22,6 +22,12 @@ BINDING = re.compile(r"@group\(0\) @binding\((\d+)\) var<([\w, ]+)> (\w+): ([^;]
 FIELDS = re.compile(r"struct Sizes \{([^}]*)\}")
 BRACES = re.compile(r"\{([^{}\s;]+)\}")
 FIRST_SCRATCH, UNIFORM = 8, 15
+ENABLES = {  # a constant given as true, and what the module must ask for
+    "HALF": "enable f16;",
+    "SUBGROUPS": "enable subgroups;",
+    "TENSOR": "enable chromium_experimental_subgroup_matrix;",
+}
+NAGA_KNOWS = ("enable f16;",)  # the others it takes without asking, or not at all
 
 
 def folder() -> Path:
@@ -174,4 +180,10 @@ def module(stem: str, kernel: str, constants: tuple[tuple[str, object], ...], wr
         writes = int(match[1]) in writable
         return match[0].replace("var<storage, read>", "var<storage, read_write>") if writes else match[0]
 
-    return "\n".join(BINDING.sub(access, line) for line in lines if line.strip()) + "\n"
+    enables = [text for name, text in ENABLES.items() if (name, True) in constants]
+    return "\n".join([*enables, *(BINDING.sub(access, line) for line in lines if line.strip())]) + "\n"
+
+
+def for_naga(text: str) -> str:
+    """A module as naga takes it: it refuses `enable subgroups;` and has subgroups all the same."""
+    return re.sub(r"^enable .*$\n", lambda match: match[0] if match[0].strip() in NAGA_KNOWS else "", text, flags=re.M)

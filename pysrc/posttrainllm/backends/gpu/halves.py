@@ -1,0 +1,108 @@
+"""The weights of products in half precision (buffer HALVES), kept beside the f32 weights by AdamW's shader.
+
+Byte o of the params region has its half at o/2 + shift. A binding must start at a multiple of 256 bytes, and half a weight's
+offset may not be one: then the shift grows by 128 from that weight on. Weights between two such places are a piece, which
+one dispatch can write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...compile.graph import REGIONS
+from ...compile.tape import Tape, decode
+from ...dims import ELEMENT_BYTES, product, round_up
+from .dispatch import HALVES, Binding, Dispatch, Operand, build, ceil_div
+from .options import HALF_BYTES, Options
+
+PARAMS = REGIONS.index("params")
+ALIGN_BYTES = 256
+WEIGHTS = ("weight", "wte")
+"""Names of half arguments that are weights: read from HALVES where the tape has them in the params region."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Weights from byte `start` to `stop` of the params region, with one shift."""
+
+    start: int
+    stop: int
+    shift: int
+
+    def operand(self, start: int, stop: int) -> Operand:
+        """Where the halves of bytes start … stop of the params region lie."""
+        return Operand(HALVES, start // 2 + self.shift, (stop - start) // 2)
+
+
+@dataclass(frozen=True)
+class Halves:
+    """Pieces in order. Two tapes with equal Halves share the buffer's contents."""
+
+    pieces: tuple[Piece, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the buffer."""
+        return max((piece.stop // 2 + piece.shift for piece in self.pieces), default=0)
+
+    def find(self, start: int, nbytes: int) -> Operand:
+        """The half-precision copy of a weight at byte `start` of the params region, `nbytes` there."""
+        piece = next(p for p in self.pieces if p.start <= start and start + nbytes <= p.stop)
+        return piece.operand(start, start + nbytes)
+
+    def cut(self, start: int, stop: int) -> Iterator[tuple[int, int, Piece | None]]:
+        """A range of the params region cut at the pieces: (start, stop, its piece or None)."""
+        for piece in self.pieces:
+            low, high = max(start, piece.start), min(stop, piece.stop)
+            if low < high:
+                if start < low:
+                    yield start, low, None
+                yield low, high, piece
+                start = high
+        if start < stop:
+            yield start, stop, None
+
+    def refresh(self, options: Options) -> list[Dispatch]:
+        """Dispatches that write all of them anew from the f32 weights."""
+        most = options.limits.binding_bytes // 512 * 512
+        constants = {"VECTORS": True, "HALF": True}
+        found = []
+        for piece in self.pieces:
+            for start in range(piece.start, piece.stop, most):
+                stop = min(start + most, piece.stop)
+                count = (stop - start) // (4 * ELEMENT_BYTES)
+                bound = [
+                    Binding(0, Operand(PARAMS, start, stop - start), False, "x"),
+                    Binding(1, piece.operand(start, stop), True, "y"),
+                ]
+                groups = ceil_div(count, 256)
+                found.append(build(options, "halve", "halve", "halve", bound, groups, {"count": count}, constants))
+        return found
+
+
+def halves_of(tape: Tape, options: Options) -> Halves:
+    """The layout for the weights that a tape's products read; none where storage is f32."""
+    if not options.half:
+        return Halves()
+    weights = set()
+    for record in decode(tape):
+        for argument, (region, offset) in zip(record.kernel.args, record.operands):
+            if is_shadowed(options, record.kernel.name, argument.name, region):
+                nbytes = product(record.kernel.shape(argument, record.sizes)) * ELEMENT_BYTES
+                weights.add((offset, round_up(offset + nbytes, ALIGN_BYTES)))
+    pieces: list[Piece] = []
+    for start, stop in sorted(weights):
+        shift = pieces[-1].shift if pieces else 0
+        if (start // 2 + shift) % ALIGN_BYTES:
+            pieces.append(Piece(start, stop, shift + ALIGN_BYTES // 2))
+        elif pieces:
+            pieces[-1] = Piece(pieces[-1].start, stop, shift)
+        else:
+            pieces.append(Piece(start, stop, shift))
+    return Halves(tuple(pieces))
+
+
+def is_shadowed(options: Options, kernel: str, argument: str, region: str) -> bool:
+    """Whether an argument is read from HALVES rather than from its region."""
+    return region == "params" and argument in WEIGHTS and options.element_bytes(kernel, argument) == HALF_BYTES

@@ -1,0 +1,15 @@
+//! kernel halve
+// The engine's own: weights in half precision, from those in f32.
+//! include element
+struct Sizes { count: u32 }
+@group(0) @binding(0) var<storage, read> x: array<Element>;
+@group(0) @binding(1) var<storage, read_write> y: array<Stored>;
+@group(0) @binding(15) var<uniform> sizes: Sizes;
+
+@compute @workgroup_size(256)
+fn halve(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u, @builtin(local_invocation_index) lane: u32) {
+    let i = flat_index(group, groups, lane);
+    if (i < sizes.count) {
+        y[i] = Stored(x[i]);
+    }
+}
