@@ -1,19 +1,24 @@
 """What build.sh is made of: the corpus, the server, the lists of files and hashes, the compiler's wrapper."""
 
 import hashlib
+import io
 import json
 import re
 import shutil
 import subprocess
 import sys
 import threading
+import tomllib
 import urllib.error
 import urllib.request
+import zipfile
 
 import pytest
 
 if sys.platform == "emscripten":
     pytest.skip("the build's tools run on the machine, not in the tab", allow_module_level=True)
+
+from posttrainllm.backends.gpu import shader
 
 from tools import check, corpus, dist, downloads, emscripten, engine, paths, runtime, serve, shell, venv
 
@@ -115,6 +120,35 @@ def test_the_package_zip_is_the_same_each_time_and_has_no_corpus():
     first = dist.package_zip()
     assert first == dist.package_zip()
     assert b"posttrainllm/configs/presets.json" in first and b"shakespeare.txt" not in first
+
+
+def shaders() -> set[str]:
+    return {f"posttrainllm/shaders/{file.name}" for file in (paths.REPO / "shaders").glob("*.wgsl")}
+
+
+def test_the_package_zip_has_the_shaders():
+    with zipfile.ZipFile(io.BytesIO(dist.package_zip())) as archive:
+        assert len(shaders()) > 20 and shaders() <= set(archive.namelist())
+
+
+@built
+def test_the_sites_package_keeps_them_beside_its_bytecode():
+    with zipfile.ZipFile(paths.DIST / "posttrainllm.zip") as archive:
+        names = set(archive.namelist())
+        assert shaders() <= names
+        assert any(name.startswith("posttrainllm/__pycache__/") for name in names)
+        text = archive.read("posttrainllm/shaders/add.wgsl")
+    assert text == (paths.REPO / "shaders" / "add.wgsl").read_bytes()
+
+
+def test_the_wheel_takes_the_shaders_and_finds_them(tmp_path, monkeypatch):
+    """Where the settings of the wheel put them is where the package looks, before it looks at the top of a clone."""
+    settings = tomllib.loads((paths.REPO / "pyproject.toml").read_text())["tool"]["scikit-build"]
+    for target, source in settings["wheel"]["packages"].items():
+        shutil.copytree(paths.REPO / source, tmp_path / target, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(shader, "__file__", str(tmp_path / "posttrainllm/backends/gpu/shader.py"))
+    assert shader.folder() == tmp_path / "posttrainllm/shaders"
+    assert (shader.folder() / "add.wgsl").is_file()
 
 
 def test_every_download_is_pinned():

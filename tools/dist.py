@@ -4,7 +4,7 @@ app/* and static/* as they are (index.html, ui/, worker.mjs, sw.js, icons/ …)
 pyodide-VERSION/   Pyodide, its wheels, snapshot.bin (gzip inside; no .gz, which some hosts unpack on the way)
 pyscript/          core.js and its parts          micropython/   micropython.mjs, .wasm
 uplot/             uPlot.esm.js, uPlot.min.css    engine/        engine-threads.{mjs,wasm}, engine-single.{mjs,wasm}
-posttrainllm.zip   package, settings and bytecode                shakespeare.txt   the bundled corpus
+posttrainllm.zip   package, settings, shaders and bytecode       shakespeare.txt   the bundled corpus
 site.json          where the worker finds Pyodide, the package, the corpus and the snapshot
 precache.json      [{url, sha256, bytes, tier}], for sw.js      _headers, .nojekyll   for hosts that read them
 """
@@ -46,11 +46,12 @@ def tree(folder: Path, prefix: str = "") -> Files:
 
 
 def package_zip() -> bytes:
-    """The package without what only CPython needs: Python files and settings; the same bytes from the same files."""
+    """The package without what only CPython needs: Python files, settings, shaders; the same bytes from the same files."""
     memory = io.BytesIO()
+    parts = tree(paths.PACKAGE, "posttrainllm/") | tree(paths.REPO / "shaders", "posttrainllm/shaders/")
     with zipfile.ZipFile(memory, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        for name, file in tree(paths.PACKAGE, "posttrainllm/").items():
-            if file.suffix in (".py", ".json"):
+        for name, file in parts.items():
+            if file.suffix in (".py", ".json", ".wgsl"):
                 archive.writestr(zipfile.ZipInfo(name, EPOCH), file.read_bytes(), zipfile.ZIP_DEFLATED)
     return memory.getvalue()
 
