@@ -8,14 +8,14 @@ lowest gap. The same makes an arena larger than one buffer possible.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ...compile.graph import ARENA, REGIONS
 from ...compile.tape import OFFSET_MASK, Tape, decode
 from ...dims import ELEMENT_BYTES, product, round_up
 from ...errors import DeviceError
-from ...ops.spec import WRITTEN
-from .dispatch import BANK, Operand
+from .dispatch import BANK, Operand, Span
+from .fuse import Step, fuse
 from .halves import Halves, halves_of, is_shadowed
 from .limits import Limits
 from .options import Options
@@ -23,42 +23,35 @@ from .options import Options
 FEWEST_BANKS, MOST_BANKS = 3, 16
 
 
-@dataclass(eq=False)
-class Span:
-    """A value of the arena: its place on the tape, bytes on the device, first and last record, and its place there."""
-
-    start: int
-    tape_bytes: int
-    nbytes: int
-    first: int
-    last: int
-    beside: set[Span] = field(default_factory=set)
-    bank: int = -1
-    offset: int = 0
-
-
 @dataclass
 class Banks:
-    """operands[record][argument]; bank_bytes by bank; spans in order of birth; the layout of HALVES."""
+    """A tape's steps with the operands of each by argument; bank_bytes by bank; spans in order of birth, and those that
+    fusing left unwritten; the layout of HALVES."""
 
-    operands: list[dict[str, Operand]]
+    steps: list[Step]
     bank_bytes: list[int]
     spans: list[Span]
+    fused: list[Span]
     halves: Halves
 
     def find(self, address: int, nbytes: int) -> Operand:
         """Where bytes of the arena lie after the tape ran. Raises DeviceError when they are not there to be read as f32."""
         offset = address & OFFSET_MASK
-        for span in reversed(self.spans):
-            if span.start <= offset and offset + nbytes <= span.start + span.tape_bytes:
-                if span.nbytes != span.tape_bytes:
-                    raise DeviceError(
-                        "webgpu",
-                        "an activation that is read is stored in single precision",
-                        "one stored in half precision was asked for",
-                        'open the engine with precision "f32"',
-                    )
-                return Operand(BANK + span.bank, span.offset + offset - span.start, nbytes)
+        for span in sorted([*self.spans, *self.fused], key=lambda s: -s.first):
+            if not span.start <= offset <= offset + nbytes <= span.start + span.tape_bytes:
+                continue
+            if span in self.fused:
+                raise DeviceError(
+                    "webgpu", "an activation that is read is one the GPU writes", "one that is fused into the next was asked for"
+                )
+            if span.nbytes != span.tape_bytes:
+                raise DeviceError(
+                    "webgpu",
+                    "an activation that is read is stored in single precision",
+                    "one stored in half precision was asked for",
+                    'open the engine with precision "f32"',
+                )
+            return Operand(BANK + span.bank, span.offset + offset - span.start, nbytes)
         raise DeviceError(
             "webgpu", "activations are read after the tape that made them", f"{nbytes:,} bytes at {offset:,} came"
         )
@@ -69,8 +62,13 @@ def place(tape: Tape, given: Limits | Options) -> Banks:
     options = Options.of(given)
     limits = options.limits
     halves = halves_of(tape, options)
-    spans, uses = _spans(tape, options, halves)
-    _keep_survivors(spans, len(uses))
+    spans, steps = _spans(tape, options, halves)
+    _keep_survivors(spans, len(steps))
+    gone: set[Span] = set()
+    if options.fuse:
+        steps, gone = fuse(steps)
+    spans, fused = [s for s in spans if s not in gone], [s for s in spans if s in gone]
+    _note_neighbours(steps)
     count = FEWEST_BANKS
     while True:
         sizes = _pack(spans, count)
@@ -79,29 +77,30 @@ def place(tape: Tape, given: Limits | Options) -> Banks:
         if count == MOST_BANKS:
             limits.require_buffer("a part of the activations", max(sizes))
         count = min(MOST_BANKS, count * 2)
-    operands = [
-        {name: Operand(BANK + o.bank, o.offset, o.nbytes) if isinstance(o, Span) else o for name, o in use.items()}
-        for use in uses
-    ]
-    return Banks(operands, sizes, spans, halves)
+    for step in steps:
+        step.uses = {
+            name: Operand(BANK + use.bank, use.offset, use.nbytes) if isinstance(use, Span) else use
+            for name, use in step.uses.items()
+        }
+    return Banks(steps, sizes, spans, fused, halves)
 
 
-def _spans(tape: Tape, options: Options, halves: Halves) -> tuple[list[Span], list[dict]]:
-    """The arena's values in order of birth, and for each record its operands by argument (a Span in the arena)."""
+def _spans(tape: Tape, options: Options, halves: Halves) -> tuple[list[Span], list[Step]]:
+    """The arena's values in order of birth, and each record with what its arguments are (a Span in the arena)."""
     spans: list[Span] = []
     live: dict[tuple[int, int], Span] = {}
-    uses: list[dict] = []
+    steps: list[Step] = []
     for index, record in enumerate(decode(tape)):
-        use, written, read = {}, [], []
+        uses: dict[str, Span | Operand] = {}
         for argument, (region, offset) in zip(record.kernel.args, record.operands):
             count = product(record.kernel.shape(argument, record.sizes))
             tape_bytes, nbytes = count * ELEMENT_BYTES, count * options.element_bytes(record.kernel.name, argument.name)
-            if is_shadowed(options, record.kernel.name, argument.name, region):
-                use[argument.name] = halves.find(offset, tape_bytes)
-                continue
             number = REGIONS.index(region)
+            if is_shadowed(options, record.kernel.name, argument.name, region):
+                uses[argument.name] = halves.find(offset, tape_bytes)
+                continue
             if number != ARENA:
-                use[argument.name] = Operand(number, offset, nbytes)
+                uses[argument.name] = Operand(number, offset, nbytes)
                 continue
             span = live.get((offset, tape_bytes))
             if span is None or argument.role in ("out", "saved"):
@@ -115,14 +114,19 @@ def _spans(tape: Tape, options: Options, halves: Halves) -> tuple[list[Span], li
                     "this tape cannot run in half precision",
                 )
             span.last = index
-            use[argument.name] = span
-            (written if argument.role in WRITTEN else read).append(span)
-        for out in written:
-            for source in read:
-                out.beside.add(source)
-                source.beside.add(out)
-        uses.append(use)
-    return spans, uses
+            uses[argument.name] = span
+        steps.append(Step(record, uses))
+    return spans, steps
+
+
+def _note_neighbours(steps: list[Step]) -> None:
+    """Which values a dispatch reads beside the ones it writes: they should lie in different banks."""
+    for step in steps:
+        for out in step.written():
+            for source in step.read():
+                if isinstance(out, Span) and isinstance(source, Span):
+                    out.beside.add(source)
+                    source.beside.add(out)
 
 
 def _keep_survivors(spans: list[Span], records: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...compile.graph import REGIONS
 from ...compile.tape import Record
@@ -44,6 +44,20 @@ class Operand:
     region: int
     offset_bytes: int
     nbytes: int
+
+
+@dataclass(eq=False)
+class Span:
+    """A value of the arena: its place on the tape, bytes on the device, first and last record, and its place there."""
+
+    start: int
+    tape_bytes: int
+    nbytes: int
+    first: int
+    last: int
+    beside: set[Span] = field(default_factory=set)
+    bank: int = -1
+    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -125,12 +139,13 @@ class Call:
     params: dict[str, object]
     operands: dict[str, Operand]
     options: Options
+    epilogue: int = 0
 
     @classmethod
-    def of(cls, record: Record, operands: dict[str, Operand], given: Limits | Options) -> Call:
-        """From a decoded record and where its operands lie."""
+    def of(cls, record: Record, operands: dict[str, Operand], given: Limits | Options, epilogue: int = 0) -> Call:
+        """From a decoded record, where its operands lie, and what is fused to it (see fuse.py)."""
         params = {name: value for (name, _), value in zip(record.kernel.params, record.params)}
-        return cls(record.kernel, record.sizes, params, operands, Options.of(given))
+        return cls(record.kernel, record.sizes, params, operands, Options.of(given), epilogue)
 
     @property
     def limits(self) -> Limits:

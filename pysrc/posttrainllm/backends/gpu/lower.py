@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from ...compile.tape import Tape, decode
+from ...compile.tape import Tape
 from ...dims import ELEMENT_BYTES, PARTIAL_ELEMENTS
 from .attention_tiles import attention
+from . import shader
 from .banks import Banks, place
-from .dispatch import BANK, HALVES, SCRATCH, Call, Dispatch, Operand, ceil_div
+from .dispatch import BANK, HALVES, SCRATCH, Binding, Call, Dispatch, Operand, ceil_div
+from .fuse import GELU, NONE
 from .limits import Limits
 from .options import Options
 from .tiles import matmul_tile
@@ -143,19 +145,29 @@ def _product(reads: str, writes: str, rows: str, columns: str, depth: str) -> Ca
         elements = s[rows] * s[columns] + ("dbias" in writes) * s[columns]
         whole = elements // (4 if flags["VECTORS_OUT"] else 1)
         constants = tile.constants() | flags | {"SPLIT": chunks > 1}
+        more = _other(call)
+        if more:
+            constants["EPILOGUE"] = call.epilogue
         values = s | {"chunk": chunk, "chunks": chunks, "whole": whole}
         groups = (ceil_div(s[columns], tile.TILE_N), ceil_div(s[rows], tile.TILE_M), chunks)
         if chunks == 1:
-            yield call.dispatch(f"{reads} {writes}", groups, values, constants)
+            yield call.dispatch(f"{reads} {writes}", groups, values, constants, more=more)
             return
         scratch = chunks * elements * ELEMENT_BYTES
         products = " ".join(name for name in reads.split() if name != "bias")
         yield call.dispatch(products, groups, values, constants, scratch_bytes=scratch)
         last = f"{writes} bias" if "bias" in reads.split() else writes
         total = f"{call.kernel.name}_total"
-        yield call.dispatch(last, ceil_div(whole, THREADS), values, constants, total, scratch_bytes=scratch)
+        yield call.dispatch(last, ceil_div(whole, THREADS), values, constants, total, scratch_bytes=scratch, more=more)
 
     return lower
+
+
+def _other(call: Call) -> tuple[Binding, ...]:
+    """The further binding of a product that another record is fused to."""
+    if call.epilogue == NONE:
+        return ()
+    return (Binding(shader.OTHER, call.operands["other"], call.epilogue == GELU, "other"),)
 
 
 def _cross_entropy(call: Call) -> Iterator[Dispatch]:
@@ -235,6 +247,7 @@ def lower(tape: Tape, given: Limits | Options) -> Lowered:
     options = Options.of(given)
     banks = place(tape, options)
     dispatches: list[Dispatch] = []
-    for record, operands in zip(decode(tape), banks.operands):
-        dispatches.extend(LOWER[record.kernel.name](Call.of(record, operands, options)))
+    for step in banks.steps:
+        call = Call.of(step.record, step.uses, options, step.epilogue)
+        dispatches.extend(LOWER[call.kernel.name](call))
     return Lowered(dispatches, banks)

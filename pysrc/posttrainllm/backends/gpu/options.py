@@ -42,7 +42,7 @@ class Options:
     precision: "f16" stores activations, their gradients and a copy of the weights in half precision (HALF_ARGUMENTS).
     subgroup_matrix: shapes (M, N, K) of the device's f16→f32 products; () without. subgroups: shaders may use them.
     tiles: what the probe chose for the device, None before one. guard: a training step whose gradient norm is not finite
-    stops all later ones from changing weights (f32; f16 lowers its loss scale instead).
+    stops all later ones from changing weights (f32; f16 lowers its loss scale instead). fuse: a product and what follows it are one dispatch (see fuse.py).
     """
 
     limits: Limits = DEFAULT
@@ -51,6 +51,7 @@ class Options:
     subgroups: bool = False
     tiles: object = None
     guard: bool = False
+    fuse: bool = True
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:

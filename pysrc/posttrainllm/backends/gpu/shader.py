@@ -21,7 +21,8 @@ CONSTANT = re.compile(r"^\s*const (\w+)(?:: \w+)? = ([^;]+);")
 BINDING = re.compile(r"@group\(0\) @binding\((\d+)\) var<([\w, ]+)> (\w+): ([^;]+);")
 FIELDS = re.compile(r"struct Sizes \{([^}]*)\}")
 BRACES = re.compile(r"\{([^{}\s;]+)\}")
-FIRST_SCRATCH, UNIFORM = 8, 15
+OTHER, FIRST_SCRATCH, UNIFORM = 4, 8, 15
+"""Indices of bindings after a kernel's own arguments: what is fused to a product, scratch, and the sizes."""
 ENABLES = {  # a constant given as true, and what the module must ask for
     "HALF": "enable f16;",
     "SUBGROUPS": "enable subgroups;",
