@@ -23,7 +23,7 @@ class Script:
         self.data = text if isinstance(text, bytes) else text.encode()
         self.windows = []
 
-    def logits(self, window):
+    async def logits_async(self, window):
         self.windows.append(list(window))
         row = [-20.0] * self.config.vocabulary
         row[self.data[len(self.windows) - 1]] = 20.0

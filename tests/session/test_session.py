@@ -67,6 +67,15 @@ async def running(host=None):
         await asyncio.wait_for(task, 30)
 
 
+def giving(value):
+    """A method to await that gives this."""
+
+    async def give(*_):
+        return value
+
+    return give
+
+
 def scenario(body):
     """Run an async test body with a fresh session."""
 
@@ -196,11 +205,11 @@ async def test_a_loss_that_is_not_finite_stops_the_run_with_the_last_good_weight
     asker.ask("corpus.text", text=TEXT)
     asker.ask("train.start", preset="tiny", training=QUICK | {"steps": 100_000})
     await asker.wait("step")
-    step = asker.session.model.step
-    asker.session.model.step = lambda *_: (float("nan"), float("nan"))
+    step = asker.session.model.step_async
+    asker.session.model.step_async = giving((float("nan"), float("nan")))
     stopped = await asker.wait("stopped")
     assert stopped["reason"] == "nonfinite" and "finite" in stopped["message"]
-    asker.session.model.step = step
+    asker.session.model.step_async = step
     row = (await asker.call("runs.list", "runs"))["runs"][0]
     assert (row["step"], row["state"]) == (stopped["step"], "good")
     asker.ask("train.extend", steps=2)
@@ -272,7 +281,7 @@ async def test_weights_that_give_no_finite_loss_are_told_and_do_not_replace_a_go
     asker.ask("train.start", preset="tiny", training=QUICK | {"steps": 100_000, "evaluate_every_steps": 50})
     await asker.wait("saved")
     await asker.wait("eval")  # step 0
-    asker.session.model.evaluate = lambda *_: float("nan")
+    asker.session.model.evaluate_async = giving(float("nan"))
     assert (await asker.wait("eval"))["validation_loss_nats"] is None
     stopped = await asker.wait("stopped")
     assert (stopped["reason"], stopped["saved"], stopped["validation_loss_nats"]) == ("nonfinite", False, None)

@@ -41,6 +41,17 @@ class Machine(Protocol):
     def close(self) -> None:
         """Give memory and threads back."""
 
+    # An engine may also have these; callers look for them.
+    #
+    # steps(loaded, parts, row_bytes, metrics, nbytes) -> queue: many training steps under way at once. The queue's
+    #   push(image, count, bounds) sends `count` rows of row_bytes; before each step the parts (start in the row, tape address,
+    #   bytes) are copied to their places, after it `nbytes` at address `metrics` are kept. bounds are (least, most) of the
+    #   tokens and of the targets. poll() gives the kept rows that came back, in order; `await landed()` waits for the oldest
+    #   block; under_way counts blocks that have not come back; step_seconds is what a step lately took.
+    # Where answers must be awaited (a GPU in a browser): load_all_async(tapes, progress), ready_async(loaded),
+    #   download_async(address, nbytes), and fetch_async(regions), after which download and view of them answer at once until
+    #   the next replay.
+
 
 def engine_error(message: str) -> DeviceError | DataError:
     """The C++ engine's sentence as an error of the right kind: a bad token is the data's fault, all else the engine's."""

@@ -8,13 +8,15 @@ from dataclasses import dataclass, field, replace
 
 from ..compile.graph import REGIONS
 from ..compile.tape import Tape
-from ..errors import DeviceError, DeviceLostError, DeviceOutOfMemoryError, DeviceUnavailableError
+from ..errors import DeviceError, DeviceUnavailableError
 from .gpu.dispatch import Dispatch
+from .gpu.faults import device_error
 from .gpu.limits import NAMES, Limits
 from .gpu.lower import Lowered, lower
 from .gpu.memory import Memory
 from .gpu.ranges import TokenCheck
 from .webgpu_ring import MetricRing
+from .webgpu_steps import Pace, StepQueue
 
 UNIFORM_STRIDE_BYTES = 256
 
@@ -100,6 +102,7 @@ class WebGPUMachine:
         self._tokens = TokenCheck()
         self._pipelines: dict = {}
         self._dirty = False
+        self.pace = Pace()
 
     def _call(self, method: Callable, *args, **kwargs):
         """Call into wgpu; every error becomes a DeviceError, and a lost device stays lost."""
@@ -108,9 +111,9 @@ class WebGPUMachine:
         except DeviceError:
             raise
         except Exception as error:  # wgpu's GPUError tree, RuntimeError, ValueError for limits
-            raise _device_error(str(error), type(error).__name__) from error
+            raise device_error(str(error), type(error).__name__) from error
         if self._watch.messages:
-            raise _device_error(self._watch.messages[0], "")
+            raise device_error(self._watch.messages[0], "")
         return result
 
     # Memory
@@ -228,17 +231,40 @@ class WebGPUMachine:
 
     def replay(self, loaded: Loaded) -> None:
         self._tokens.require(loaded)
+        calls = self.calls_of(loaded)
+        parts = self.pace.parts if self.pace.step_seconds else 1 + len(calls) // 64
+        self.submit(self.encode(self._device.create_command_encoder(), calls, parts))
+
+    def calls_of(self, loaded: Loaded) -> list:
+        """The tape's dispatches for the buffers as they are now; it is taken to run next."""
         if loaded.generation != self._memory.generation:
             self._prepare(loaded)
         self._memory.last = loaded.lowered
-        self._call(self._encode, loaded.calls)
+        return loaded.calls
 
-    def _encode(self, calls: list) -> None:
-        """One pass, one submit. Below wgpu-py's public calls, which cost twice as much as the GPU's work on small models;
-        wgpu reports what is wrong in a pass when the encoder finishes, through the public call."""
+    def check_bounds(self, loaded: Loaded, bounds) -> None:
+        """Raise DataError where a block's tokens or targets leave the vocabulary."""
+        self._tokens.require_bounds(loaded, bounds)
+
+    def encode(self, encoder, calls: list, parts: int):
+        """Append a tape to `encoder`, submitting between `parts` of it; returns the encoder to go on with."""
+        size = -(-len(calls) // max(1, parts))
+        for first in range(0, len(calls), size):
+            if first:
+                self.submit(encoder)
+                encoder = self._device.create_command_encoder()
+            self._call(self._encode, encoder, calls[first : first + size])
+        return encoder
+
+    def submit(self, encoder) -> None:
+        """Send what was encoded."""
+        self._call(lambda: self._queue.submit([encoder.finish()]))
+
+    def _encode(self, encoder, calls: list) -> None:
+        """One pass. Below wgpu-py's public calls, which cost twice as much as the GPU's work on small models; wgpu reports
+        what is wrong in a pass when the encoder finishes, through the public call."""
         from wgpu.backends.wgpu_native import lib
 
-        encoder = self._device.create_command_encoder()
         compute = encoder.begin_compute_pass()
         handle, none = compute._internal, self._wgpu.backends.wgpu_native.ffi.NULL
         set_pipeline, set_group = lib.wgpuComputePassEncoderSetPipeline, lib.wgpuComputePassEncoderSetBindGroup
@@ -250,7 +276,10 @@ class WebGPUMachine:
             set_group(handle, 0, group, 0, none)
             dispatch(handle, x, y, z)
         compute.end()
-        self._queue.submit([encoder.finish()])
+
+    def steps(self, loaded: Loaded, parts: list[tuple[int, int, int]], row_bytes: int, metrics: int, nbytes: int) -> StepQueue:
+        """What takes blocks of steps: see Machine.steps."""
+        return StepQueue(self, loaded, parts, row_bytes, metrics, nbytes)
 
     def wait(self) -> None:
         """Until the GPU is idle."""
@@ -266,25 +295,3 @@ class WebGPUMachine:
 
 def _dashed(limits: dict[str, int]) -> dict[str, int]:
     return {"".join(f"-{c.lower()}" if c.isupper() else c for c in name): value for name, value in limits.items()}
-
-
-def _device_error(message: str, kind: str) -> DeviceError:
-    """wgpu's message as our error; the first lines say what and where."""
-    short = " ".join(line.strip() for line in message.splitlines()[:6])
-    if "lost" in message.lower():
-        return DeviceLostError(
-            "webgpu",
-            "the GPU stays until the run ends",
-            f"it went away ({short})",
-            "the run stopped; go on from the last checkpoint",
-        )
-    if "OutOfMemory" in kind or "out of memory" in message.lower():
-        return DeviceOutOfMemoryError(
-            "webgpu",
-            "the GPU has room for the model",
-            f"it refused ({short})",
-            "choose a smaller model or a smaller batch",
-        )
-    return DeviceError(
-        "webgpu", "the GPU takes every command", f"it reported: {short}", "the run stopped; please report this"
-    )

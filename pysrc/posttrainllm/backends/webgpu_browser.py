@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from ..compile.graph import REGIONS
 from ..compile.tape import Tape
-from ..errors import DeviceError, DeviceLostError, DeviceOutOfMemoryError, DeviceUnavailableError
+from ..errors import DeviceUnavailableError
 from .gpu.dispatch import Dispatch
+from .gpu.faults import device_error
 from .gpu.limits import NAMES, Limits
 from .gpu.lower import Lowered, lower
 from .gpu.memory import Memory
@@ -216,27 +217,6 @@ def describe(dispatches: list[Dispatch], memory: Memory) -> tuple[str, bytes]:
         calls.append([pipeline, bindings, len(dispatch.uniforms), *dispatch.groups])
     uniforms = b"".join(d.uniforms.ljust(UNIFORM_STRIDE_BYTES, b"\0") for d in dispatches)
     return json.dumps({"sources": list(sources), "pipelines": list(pipelines), "dispatches": calls}), uniforms
-
-
-def device_error(message: str) -> DeviceError:
-    """gpu.mjs's message as our error."""
-    if "lost" in message:
-        return DeviceLostError(
-            "webgpu",
-            "the GPU stays until the run ends",
-            f"it went away ({message})",
-            "the run stopped; go on from the last checkpoint",
-        )
-    if "out of memory" in message:
-        return DeviceOutOfMemoryError(
-            "webgpu",
-            "the GPU has room for the model",
-            f"it refused ({message})",
-            "choose a smaller model or a smaller batch",
-        )
-    return DeviceError(
-        "webgpu", "the GPU takes every command", f"it reported: {message}", "the run stopped; please report this"
-    )
 
 
 def _may_wait() -> bool:

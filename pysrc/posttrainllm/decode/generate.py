@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
 from ..errors import ConfigError, DataError
+from ..waiting import each_now
 from .sampler import Sampler, SamplerSettings
 
 
@@ -29,6 +30,11 @@ def write(model, prompt: str, tokens: int = 200, *, stop: tuple[str, ...] | str 
     `sampler` takes SamplerSettings' fields. Past the context the model sees the last `context` tokens only (a sliding
     window). Raises ConfigError or DataError at once, and NonFiniteError while writing.
     """
+    return each_now(write_async(model, prompt, tokens, stop=stop, **sampler))
+
+
+def write_async(model, prompt: str, tokens: int = 200, *, stop: tuple[str, ...] | str = (), **sampler) -> AsyncIterator[Piece]:
+    """`write` for code that awaits."""
     settings = SamplerSettings(**sampler)
     if isinstance(tokens, bool) or not isinstance(tokens, int) or not 1 <= tokens <= 1_000_000:
         raise ConfigError("write", "tokens is a whole number from 1 to 1,000,000", f"{tokens!r} came", "change it")
@@ -41,14 +47,13 @@ def write(model, prompt: str, tokens: int = 200, *, stop: tuple[str, ...] | str 
     return _write(model, seen, tokens, tuple(s for s in stops if s), Sampler(settings))
 
 
-def _write(model, seen: list[int], tokens: int, stop: tuple[str, ...], sampler: Sampler) -> Iterator[Piece]:
+async def _write(model, seen: list[int], tokens: int, stop: tuple[str, ...], sampler: Sampler) -> AsyncIterator[Piece]:
     started, stream, held = time.perf_counter(), model.tokenizer.stream(), ""
     context, vocabulary = model.config.context, model.tokenizer.vocabulary
     for count in range(1, tokens + 1):
         window = seen[-context:]
-        token = sampler.draw(
-            model.logits(window)[:vocabulary], window
-        )  # a model may have more rows than there are tokens
+        logits = await model.logits_async(window)
+        token = sampler.draw(logits[:vocabulary], window)  # a model may have more rows than there are tokens
         seen.append(token)
         held += stream.push(token)
         if count == tokens:

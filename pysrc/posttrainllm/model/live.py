@@ -15,8 +15,10 @@ from ..dims import ELEMENT_BYTES, product
 from ..errors import ConfigError, DataError, FormatError
 from .config import GPTConfig
 from .memory import RESERVE_BYTES, available_bytes, need_bytes, require_fit  # noqa: F401 - the session imports the reserve from here
-from .program import DLOSS, LOSS, NORM, RECIPE, SEED, Pass, Program, pack_recipe
+from ..waiting import now
+from .program import DLOSS, LOSS, METRIC_BYTES, RECIPE, SEED, Pass, Program, pack_recipe
 from .selftest import open_machine
+from .steps import StepQueue, unpack_metrics
 
 
 class GPT:
@@ -94,45 +96,95 @@ class GPT:
         self.machine.upload(address(SEED), struct.pack("<Q", seed))
         self.run(self.program.initial)
 
-    def run(self, each: Pass) -> None:
-        """Replay one of the program's passes; its tape is checked and loaded at first use."""
+    async def prepare(self, progress=None) -> None:
+        """Compile what training needs before its first step: progress(done, all) is called as pipelines come.
+
+        Engines that compile nothing return at once; on a browser's GPU this must be awaited before plain calls.
+        """
+        if hasattr(self.machine, "load_all_async"):
+            passes = [each for each in (self.program.initial, self.program.step, self.program.evaluation) if each is not None]
+            for each, loaded in zip(passes, await self.machine.load_all_async([each.tape for each in passes], progress), strict=True):
+                self._loaded[id(each)] = loaded
+
+    async def _ready(self, each: Pass):
+        """The pass, loaded and prepared for the buffers as they are."""
         loaded = self._loaded.get(id(each))
-        if loaded is None:
-            loaded = self._loaded[id(each)] = self.machine.load(each.tape)
-        self.machine.replay(loaded)
+        if not hasattr(self.machine, "ready_async"):
+            if loaded is None:
+                loaded = self._loaded[id(each)] = self.machine.load(each.tape)
+        elif loaded is None:
+            loaded = self._loaded[id(each)] = (await self.machine.load_all_async([each.tape]))[0]
+        else:
+            await self.machine.ready_async(loaded)
+        return loaded
+
+    async def run_async(self, each: Pass) -> None:
+        """Replay one of the program's passes; its tape is checked and loaded at first use."""
+        self.machine.replay(await self._ready(each))
+
+    def run(self, each: Pass) -> None:
+        """`run_async`, from plain code."""
+        now(self.run_async(each))
+
+    async def _download(self, place: int, nbytes: int) -> bytes:
+        machine = self.machine
+        return await machine.download_async(place, nbytes) if hasattr(machine, "download_async") else machine.download(place, nbytes)
+
+    async def read_async(self, each: Pass, name: str) -> memoryview:
+        """An output of a pass after it ran, as float32."""
+        return memoryview(await self._download(*each.address(name))).cast("f")
 
     def read(self, each: Pass, name: str) -> memoryview:
-        """An output of a pass after it ran, as float32."""
-        return memoryview(self.machine.download(*each.address(name))).cast("f")
+        """`read_async`, from plain code."""
+        return now(self.read_async(each, name))
 
-    # One training step
+    # Training steps
 
-    def step(self, tokens: bytes, targets: bytes, recipe: tuple[float, ...]) -> tuple[float, float]:
-        """Train on one batch of i32 [B,T] bytes; returns (loss in nats, gradient norm before clipping)."""
-        step = self.program.step
-        if step is None:
+    def _training(self) -> Pass:
+        if self.program.step is None:
             raise ConfigError("model", "a model made for training", "one made for writing only came", "create it with training=True")
+        return self.program.step
+
+    async def step_async(self, tokens: bytes, targets: bytes, recipe: tuple[float, ...]) -> tuple[float, float]:
+        """Train on one batch of i32 [B,T] bytes; returns (loss in nats, gradient norm before clipping)."""
+        step = self._training()
+        loaded = await self._ready(step)
         self.machine.upload(address(RECIPE), pack_recipe(recipe))
         self.machine.upload(address(step.tokens), tokens)
         self.machine.upload(address(step.targets), targets)
-        self.run(step)
-        loss = struct.unpack("<f", self.machine.download(address(LOSS), 4))[0]
-        norm = struct.unpack("<f", self.machine.download(address(NORM), 4))[0]
-        return loss, norm
+        self.machine.replay(loaded)
+        metrics = await self._download(address(LOSS), METRIC_BYTES)
+        return unpack_metrics(metrics)
 
-    def evaluate(self, tokens, count: int = 16384) -> float:
+    def step(self, tokens: bytes, targets: bytes, recipe: tuple[float, ...]) -> tuple[float, float]:
+        """`step_async`, from plain code."""
+        return now(self.step_async(tokens, targets, recipe))
+
+    async def steps(self) -> StepQueue | None:
+        """Where many steps may be under way at once (a GPU): what takes them. None on an engine that does a step at a time."""
+        if not hasattr(self.machine, "steps"):
+            return None
+        step = self._training()
+        loaded = await self._ready(step)
+        return StepQueue(self.machine, loaded, step)
+
+    async def evaluate_async(self, tokens, count: int = 16384) -> float:
         """Mean loss in nats over fixed windows of `tokens`, about `count` tokens of them. Does not depend on the batch."""
         total, counted = [], 0
         each = self.program.evaluation
         for inputs, targets in evaluation_batches(tokens, self.config.context, self.config.batch, count):
             self.machine.upload(address(each.tokens), inputs)
             self.machine.upload(address(each.targets), targets)
-            self.run(each)
-            total.extend(self.read(each, "losses"))
-            counted += int(struct.unpack("<f", self.machine.download(address(LOSS) + 4, 4))[0])
+            await self.run_async(each)
+            total.extend(await self.read_async(each, "losses"))
+            counted += int(struct.unpack("<f", await self._download(address(LOSS) + 4, 4))[0])
         return math.fsum(total) / counted if counted else math.nan
 
-    def logits(self, tokens) -> memoryview:
+    def evaluate(self, tokens, count: int = 16384) -> float:
+        """`evaluate_async`, from plain code."""
+        return now(self.evaluate_async(tokens, count))
+
+    async def logits_async(self, tokens) -> memoryview:
         """Logits [V] (float32) after the last of `tokens` (1 … context of them)."""
         count = len(tokens)
         if not 1 <= count <= self.config.context:
@@ -140,10 +192,26 @@ class GPT:
         time = min(length for length in self.program.writing if length >= count)
         each = self.program.writing[time]
         self.machine.upload(address(each.tokens), tokens_to_i32(bytes(tokens) if self.config.vocabulary <= 256 else tokens).ljust(4 * time, b"\0"))
-        self.run(each)
+        await self.run_async(each)
         start, _ = each.address("logits")
         row = self.config.vocabulary * ELEMENT_BYTES
-        return memoryview(self.machine.download(start + (count - 1) * row, row)).cast("f")
+        return memoryview(await self._download(start + (count - 1) * row, row)).cast("f")
+
+    def logits(self, tokens) -> memoryview:
+        """`logits_async`, from plain code."""
+        return now(self.logits_async(tokens))
+
+    async def fetch(self, regions: tuple[str, ...] = ("params", "m", "v")) -> None:
+        """Bring weights and moments where plain code can read them (weight_bytes, weight_view, a save): until the next step.
+
+        Only a browser's GPU has anything to do here.
+        """
+        if hasattr(self.machine, "fetch_async"):
+            await self.machine.fetch_async([region for region in regions if self.program.region_bytes().get(region)])
+
+    def memory(self) -> dict[str, int]:
+        """Bytes by kind (weights, gradients, moments, activations, other, total) that the engine holds for this model."""
+        return self.machine.memory() if hasattr(self.machine, "memory") else self.program.memory()
 
     # Weights
 

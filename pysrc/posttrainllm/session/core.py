@@ -12,13 +12,15 @@ from collections import deque
 from collections.abc import Callable
 
 from .. import __version__
+from ..compile.tape import address
 from ..configs import load
 from ..data.corpus import Corpus
 from ..errors import ConfigError, DataError, PostTrainError
 from ..model.config import GPTConfig
 from ..model.live import GPT, RESERVE_BYTES
-from ..model.program import Program
+from ..model.program import LOSS, Program, training_step
 from ..train.settings import default_learning_rate, training_settings
+from .engines import Engines
 from .host import Host
 from .messages import checked
 from .runs import Runs
@@ -37,15 +39,18 @@ class Session:
         self.model: GPT | None = None
         self.engine: dict = {}
         self.rate_flops: float = 0.0
+        self.engines = Engines(self)
         self.training = Training(self)
         self.writing = Writing(self)
         self.runs = Runs(self)
         self._closed = False
+        self._flops: tuple = (None, 0)
         self._handlers = {
             "corpus.bundled": self._corpus_bundled,
             "corpus.text": self._corpus_text,
             "corpus.file": self._corpus_file,
             "plan": self._plan,
+            "engine.use": self.engines.use,
             "train.start": self.training.start,
             "train.pause": self.training.pause,
             "train.resume": self.training.resume,
@@ -82,8 +87,8 @@ class Session:
         """Test the engine, list what is saved, and say `ready`."""
         began = time.perf_counter()
         machine = await self.host.open_machine(0)
-        self.engine = {"name": machine.name, "description": machine.description, "chosen": True, "why": self.host.why(machine)}
-        self.rate_flops = _rate(machine)
+        self.engine = self.engines.describe(machine)
+        self.rate_flops = await _rate(machine)
         machine.close()
         presets = {
             name: settings | {"parameters": GPTConfig(**settings).parameter_count()}
@@ -93,7 +98,7 @@ class Session:
         self.emit(
             "ready",
             version=__version__,
-            engines=[self.engine],
+            engines=self.engines.all(),
             threads=getattr(machine, "threads", 1),
             isolated=self.host.isolated,
             presets=presets,
@@ -108,10 +113,12 @@ class Session:
         while not self._closed:
             busy = False
             try:
-                busy = self.training.turn()
-                busy = self.writing.turn() or busy
+                busy = await self.training.turn()
+                busy = await self.writing.turn() or busy
             except Exception as error:  # noqa: BLE001 - the loop must outlive any fault; the person is told
-                self.training.abort(error)
+                busy = await self.engines.recover(error)
+                if not busy:
+                    self.training.abort(error)
             if busy:
                 await asyncio.sleep(0)
             elif not self._queue:
@@ -132,7 +139,7 @@ class Session:
     async def close(self) -> None:
         """Stop, save and let go of the model."""
         self._closed = True
-        self.training.finish("stopped")
+        await self.training.finish("stopped")
         self.runs.let_go()
         self.drop_model()
         self._arrived.set()
@@ -167,11 +174,11 @@ class Session:
         program = Program(chosen)
         memory = program.memory()
         fits, reason = True, None
-        reach = self.host.reach_bytes
-        if reach is not None and memory["total_bytes"] + RESERVE_BYTES > reach:
+        reach = self.host.reach_of(program)
+        if reach is not None:
             fits = False
             reason = (
-                f"This needs {memory['total_bytes'] / 1e6:,.0f} MB, and this page can use {reach / 1e6:,.0f} MB. "
+                f"This needs {reach.need_bytes / 1e6:,.0f} MB{reach.of_what}, and this page can use {reach.limit_bytes / 1e6:,.0f} MB. "
                 "Choose a smaller size or a smaller batch."
             )
         seconds = program.step.plan.graph.flops() / self.rate_flops if self.rate_flops else None
@@ -198,6 +205,21 @@ class Session:
             warnings=warnings,
         )
 
+    def preparing(self, done: int, total: int) -> None:
+        """Tell how many of a tape's pipelines are compiled."""
+        self.emit("preparing", done=int(done), total=int(total))
+
+    def need_bytes(self) -> int:
+        """Bytes that the live model needs of a machine; 0 without one."""
+        return sum(self.model.program.region_bytes().values()) + RESERVE_BYTES if self.model else 0
+
+    def flops_of_step(self) -> int:
+        """Floating-point operations of a training step of the live model."""
+        step = self.model.program.step
+        if self._flops[0] is not step:
+            self._flops = (step, step.plan.graph.flops())
+        return self._flops[1]
+
     def drop_model(self) -> None:
         """Give the live model's memory back."""
         self.writing.cancel()
@@ -209,34 +231,41 @@ class Session:
         """A live model with room for training, in the place of the one there was. Raises before letting the old one go
         where the plan cannot fit."""
         program = Program(config)
-        need = sum(program.region_bytes().values()) + RESERVE_BYTES
-        reach = self.host.reach_bytes
-        if reach is not None and need > reach:
-            raise ConfigError(
-                "model", f"weights, gradients and activations fit {reach:,} bytes", f"they need {need:,}",
-                "choose a smaller size or a smaller batch", code="E-CONFIG-PLAN",
-            )
+        self.require_fit("model", program)
         self.drop_model()
-        self.model = GPT(config, await self.host.open_machine(need), program)
+        machine = await self.host.open_machine(sum(program.region_bytes().values()) + RESERVE_BYTES)
+        try:
+            self.model = GPT(config, machine, program)
+        except BaseException:
+            machine.close()
+            raise
+        self.engine = self.engines.describe(machine)
         return self.model
 
+    def require_fit(self, place: str, program: Program) -> None:
+        """Raise ConfigError where the engine has not the room that a program needs."""
+        short = self.host.reach_of(program)
+        if short is not None:
+            raise ConfigError(
+                place, f"weights, gradients and activations fit {short.limit_bytes:,} bytes", f"they need {short.need_bytes:,}{short.of_what}",
+                "choose a smaller size or a smaller batch", code="E-CONFIG-PLAN",
+            )
 
-def _rate(machine) -> float:
+
+async def _rate(machine) -> float:
     """FLOP/s that a step of this machine reaches, from one step of `small` (about 2.4 GFLOP). 0 where it cannot say."""
     if machine.name == "reference":
         return 0.0
-    from ..compile.tape import address
-    from ..model.program import training_step
-
-    config = GPTConfig.preset("small", batch=4)
-    step = training_step(config)
+    step = training_step(GPTConfig.preset("small", batch=4))
     machine.allocate(step.plan.region_bytes)
     for value in (step.tokens, step.targets):
         machine.upload(address(value), bytes(value.nbytes))
-    loaded = machine.load(step.tape)
+    waits = hasattr(machine, "load_all_async")
+    loaded = (await machine.load_all_async([step.tape]))[0] if waits else machine.load(step.tape)
     best = float("inf")
     for _ in range(3):
         began = time.perf_counter()
         machine.replay(loaded)
+        await machine.download_async(address(LOSS), 4) if waits else machine.download(address(LOSS), 4)
         best = min(best, time.perf_counter() - began)
     return step.plan.graph.flops() / best

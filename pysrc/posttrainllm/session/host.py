@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from ..backends.choose import DEVICES
 from ..data.corpus import Corpus
+from ..errors import ConfigError
+from ..model.memory import RESERVE_BYTES
 from ..model.selftest import open_machine
 from ..store.memory import MemoryVolume
 from ..store.runs import RunStore
 
 RUN, PAUSE, STOP = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Short:
+    """What a program needs and an engine has not: bytes, and in words of what (" in one piece")."""
+
+    need_bytes: int
+    limit_bytes: int
+    of_what: str = ""
 
 
 class Host:
@@ -20,13 +34,33 @@ class Host:
     """Whether saved runs outlive this process."""
 
     def __init__(self, device: str = "auto", threads: int | None = None, store: RunStore | None = None) -> None:
-        self.device, self.threads = device, threads
+        self.device, self.threads, self.precision = device, threads, "f32"
         self.store = store or RunStore(MemoryVolume())
         self._texts: dict[str, tuple[str, bytes]] = {}
 
     async def open_machine(self, total_bytes: int):
-        """A machine that passed its self-test, with room for total_bytes."""
+        """A machine that passed its self-test, with room for total_bytes: what was preferred, or the next best."""
         return open_machine(self.device, self.threads, total_bytes)
+
+    @property
+    def preference(self) -> tuple[str, str]:
+        """(engine's name or "auto", precision), as `prefer` takes it."""
+        return self.device, self.precision
+
+    def prefer(self, name: str, precision: str = "f32") -> None:
+        """Open this engine from now on. Raises ConfigError for a name that is none."""
+        if name not in DEVICES:
+            raise ConfigError("engine", f"one of {', '.join(DEVICES)}", f"{name!r} came", "choose one of those")
+        self.device, self.precision = name, precision
+
+    def offers(self) -> list[dict]:
+        """Engines that could be used instead: name, description, available, why."""
+        return []
+
+    def reach_of(self, program) -> Short | None:
+        """What a program needs beyond what the engine has; None where it fits."""
+        need = sum(program.region_bytes().values()) + RESERVE_BYTES
+        return Short(need, self.reach_bytes) if self.reach_bytes is not None and need > self.reach_bytes else None
 
     def why(self, machine) -> str:
         """One sentence on why this engine runs."""

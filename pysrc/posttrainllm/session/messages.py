@@ -15,6 +15,7 @@ REQUESTS: dict[str, dict[str, str]] = {
     "corpus.text": {"name": TEXT, "text": TEXT + "!"},
     "corpus.file": {"name": TEXT, "buffer": BUFFER + "!"},
     "plan": {"preset": TEXT, "config": OBJECT, "training": OBJECT},
+    "engine.use": {"name": TEXT + "!", "precision": TEXT},
     "train.start": {"preset": TEXT, "config": OBJECT, "training": OBJECT, "name": TEXT},
     "train.pause": {},
     "train.resume": {},

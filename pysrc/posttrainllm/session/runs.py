@@ -79,6 +79,13 @@ class Runs:
         )
         return True
 
+    def last_save(self) -> Checkpoint | None:
+        """The held run as it was last saved; None where there is none."""
+        try:
+            return self._held.load() if self._held is not None else None
+        except StoreError:
+            return None
+
     # The list
 
     async def rows(self) -> list[dict]:
@@ -130,7 +137,7 @@ class Runs:
         training = self._session.training
         if self.held_id != run_id or training.trainer is None or training.trainer.model is not self._session.model:
             await self._load(identity, run_id, to_train=True)
-        training.launch(identity, training.trainer.step + steps)
+        await training.launch(identity, training.trainer.step + steps)
 
     async def _load(self, identity, run_id: str, to_train: bool = False) -> None:
         session = self._session
@@ -162,23 +169,23 @@ class Runs:
         session = self._session
         going_on = corpus is not None and checkpoint.resumable
         program = Program(GPTConfig.from_dict(checkpoint.config), going_on)
+        session.require_fit("open", program)
         need = sum(program.region_bytes().values()) + RESERVE_BYTES
-        reach = session.host.reach_bytes
-        if reach is not None and need > reach:
-            raise ConfigError("open", f"a model fits {reach:,} bytes", f"this one needs {need:,}", "open it on a larger machine")
         session.training.trainer = None
         session.drop_model()
         machine = await session.host.open_machine(need)
         try:
             if going_on:
-                session.training.trainer = trainer_of(checkpoint, corpus, machine=machine)
-                session.model = session.training.trainer.model
+                trainer = trainer_of(checkpoint, corpus, machine=machine)
+                await trainer.model.prepare(session.preparing)
+                session.training.trainer, session.model = trainer, trainer.model
                 session.corpus = corpus
             else:
                 session.model = model_of(checkpoint, machine=machine)
         except BaseException:
             machine.close()
             raise
+        session.engine = session.engines.describe(machine)
 
     async def _corpus_of(self, checkpoint: Checkpoint) -> Corpus | None:
         sha256 = checkpoint.corpus.get("sha256")

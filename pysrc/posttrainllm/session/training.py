@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 
-from ..decode.generate import write
+from ..decode.generate import write_async
 from ..errors import ConfigError, PostTrainError, StoreError
 from ..train.reports import EvalReport, StepReport, StoppedReport
 from ..train.settings import training_settings
@@ -19,6 +19,8 @@ from .messages import finite
 EVENTS_PER_SECOND = 8
 SAMPLE_SHARE = 0.06
 SAMPLE_TOKENS = 160
+BURST_SECONDS = 0.25
+"""Where many steps are under way at once, a sample waits for them: so it writes for this long at a time."""
 
 
 class Training:
@@ -58,12 +60,13 @@ class Training:
         session.runs.let_go()
         self.trainer = None
         model = await session.make_model(chosen)
+        await model.prepare(session.preparing)
         model.initialise(settings["seed"])
         self.trainer = Trainer(model, session.corpus, settings)
         label = name or f"{session.corpus.name}, {preset or 'custom'}"
         await session.runs.hold_new(label, identity)
         await self._keep_text()
-        self.launch(identity, settings["steps"])
+        await self.launch(identity, settings["steps"])
 
     async def _keep_text(self) -> None:
         try:
@@ -71,7 +74,7 @@ class Training:
         except StoreError as error:
             self._session.fail(error)
 
-    def launch(self, identity, until: int) -> None:
+    async def launch(self, identity, until: int) -> None:
         """Begin turning: announce the run and train to step `until`."""
         session, trainer = self._session, self.trainer
         trainer.settings["steps"] = until  # what the list of runs says; the schedule has its own decay_steps
@@ -80,7 +83,8 @@ class Training:
         self._rows, self._recent = [], []
         self._saved = self._sent = time.perf_counter()
         self._sample, self._sample_next, self._sample_budget, self._closing = None, 0.0, 0.3, False
-        self._reports = trainer.run(until)
+        self._reports = trainer.blocks(until)
+        session.engines.recoveries = 0
         session.emit(
             "started",
             reply_to=identity,
@@ -92,9 +96,10 @@ class Training:
             step=trainer.step,
             steps=until,
             engine=session.engine | {"description": trainer.model.machine.description},
+            memory=trainer.model.memory(),
         )
         if trainer.step == 0:
-            self.save()  # a run that is cut off in its first minute can be opened too
+            await self.save()  # a run that is cut off in its first minute can be opened too
 
     async def pause(self, identity) -> None:
         """train.pause."""
@@ -117,7 +122,7 @@ class Training:
     async def save_now(self, identity) -> None:
         """train.save: the page is about to be hidden, and may not come back."""
         if self.active:
-            self.save()
+            await self.save()
 
     async def extend(self, identity, steps: int) -> None:
         """train.extend: so many steps more, in the run in progress or the one that ended last."""
@@ -128,7 +133,7 @@ class Training:
             self.trainer.settings["steps"] = self.trainer.until
             self._step_event(time.perf_counter())
         elif self.trainer is not None and self._session.model is self.trainer.model:
-            self.launch(identity, self.trainer.step + steps)
+            await self.launch(identity, self.trainer.step + steps)
         else:
             raise ConfigError("add steps", "a run that was just trained or opened", "there is none", "press Train, or open a run")
 
@@ -145,44 +150,66 @@ class Training:
         if self.active:
             raise ConfigError("train", "one run at a time", "a run is going", "stop it first; it is saved when it stops")
 
+    def adopt(self, trainer: Trainer) -> None:
+        """Go on with the same run on another engine: `trainer` stands where that engine's model stands."""
+        going = self.active
+        until = self.trainer.until if going else trainer.settings["steps"]
+        self.trainer, self._sample, self._recent = trainer, None, []
+        trainer.settings["steps"] = trainer.until = until
+        if going:
+            self._reports = trainer.blocks(until)
+
     # Turns
 
-    def turn(self) -> bool:
-        """Train one step (or evaluate); False when there is nothing to do."""
+    async def turn(self) -> bool:
+        """Train for a step or a few (or evaluate); False when there is nothing to do."""
         if not self.active:
-            return self._closing and self._last_sample()
+            return self._closing and await self._last_sample()
         flag = self._session.host.flag()
         if self._stopping or flag == STOP:
-            self.finish("stopped")
+            await self.finish("stopped")
             return True
         if self._pausing or flag == PAUSE:
-            return self._rest()
+            return await self._rest()
         if self._paused:
             self._paused = False
             self._session.emit("resumed", step=self.trainer.step)
-        report = next(self._reports)
-        now = time.perf_counter()
-        if isinstance(report, StepReport):
-            self._rows.append([report.step, report.loss_nats, report.gradient_norm, report.learning_rate])
-            self._recent.append((now, report.tokens))
-            if now - self._sent >= 1 / EVENTS_PER_SECOND:
-                self._step_event(now)
-            self._sample_some(report.seconds)
-            if now - self._saved >= self.save_every_seconds:
-                self.save()
-        elif isinstance(report, EvalReport):
-            loss = finite(report.validation_loss_nats)
-            self._session.emit("eval", step=report.step, validation_loss_nats=loss, best=report.best)
-        elif isinstance(report, StoppedReport):
-            self.finish(report.reason, report.message)
+        seconds = await self._take(await anext(self._reports))
+        if self.active and seconds:
+            await self._sample_some(seconds)
+            if time.perf_counter() - self._saved >= self.save_every_seconds:
+                await self.save()
         return True
 
-    def _rest(self) -> bool:
+    async def _take(self, reports: list) -> float:
+        """Tell what happened; returns the seconds that the steps among it took."""
+        now, seconds = time.perf_counter(), 0.0
+        for report in reports:
+            if isinstance(report, StepReport):
+                self._rows.append([report.step, report.loss_nats, report.gradient_norm, report.learning_rate])
+                self._recent.append((now, report.tokens))
+                seconds += report.seconds
+            elif isinstance(report, EvalReport):
+                loss = finite(report.validation_loss_nats)
+                self._session.emit("eval", step=report.step, validation_loss_nats=loss, best=report.best)
+            elif isinstance(report, StoppedReport):
+                await self.finish(report.reason, report.message)
+        if seconds and self.active and now - self._sent >= 1 / EVENTS_PER_SECOND:
+            self._step_event(now)
+        return seconds
+
+    async def settle(self) -> None:
+        """Wait for the steps under way, so that weights, step and data belong together."""
+        if self.active:
+            await self._take(await self.trainer.settle())
+
+    async def _rest(self) -> bool:
         """While paused nothing turns: the session sleeps until a request comes (the page sends one beside the flag)."""
         if not self._paused:
             self._paused = True
+            await self.settle()
             self._step_event(time.perf_counter())
-            self.save()
+            await self.save()
             self._session.emit("paused", step=self.trainer.step)
         return False
 
@@ -206,39 +233,45 @@ class Training:
             learning_rate=last["learning_rate"],
             tokens_per_second=rate,
             ms_per_step=rate and 1000 * trainer.tokens_per_step / rate,
+            flops_per_second=rate and self._session.flops_of_step() * rate / trainer.tokens_per_step,
             elapsed_seconds=trainer.seconds,
             eta_seconds=rate and left / rate,
             rows=rows,
         )
         self._rows, self._sent = [], now
 
-    def _last_sample(self) -> bool:
+    async def _last_sample(self) -> bool:
         """After the end, one sample of the finished model, a few tokens a turn."""
         if self._session.model is None or self._session.model is not self.trainer.model or self.sample_every_seconds == 0:
             self._closing = False
             return False
         self._sample_budget, self._sample_next = 0.03, 0.0
-        if self._write_sample():
+        if await self._write_sample():
             self._closing = False
         return True
 
-    def _sample_some(self, step_seconds: float) -> None:
-        """Spend a small share of the time on the live sample: a few tokens after each step."""
+    async def _sample_some(self, step_seconds: float) -> None:
+        """Spend a small share of the time on the live sample: a few tokens after each step, or many after many."""
         now = time.perf_counter()
         self._sample_budget = min(self._sample_budget + SAMPLE_SHARE * step_seconds, 0.5)
         if self.sample_every_seconds == 0 or now < self._sample_next:
             return
-        self._write_sample()
+        if self.trainer.ahead:
+            if self._sample_budget < BURST_SECONDS:
+                return
+            await self.settle()
+        if self.active:
+            await self._write_sample()
 
-    def _write_sample(self) -> bool:
+    async def _write_sample(self) -> bool:
         """Write on the sample until the budget is spent; True when it is whole and was sent."""
         while self._sample_budget > 0:
             if self._sample is None:
                 model = self._session.model
-                self._sample = write(model, self.sample_prompt, SAMPLE_TOKENS, seed=self.trainer.settings["seed"])
+                self._sample = write_async(model, self.sample_prompt, SAMPLE_TOKENS, seed=self.trainer.settings["seed"])
                 self._sample_text, self._sample_first = "", self.trainer.step
             began = time.perf_counter()
-            piece = next(self._sample)
+            piece = await anext(self._sample)
             self._sample_budget -= time.perf_counter() - began
             self._sample_text += piece.text
             if piece.reason:
@@ -250,30 +283,33 @@ class Training:
 
     # Ending and saving
 
-    def save(self) -> bool:
+    async def save(self) -> bool:
         """Save the run where it is kept; whether that went well. A failure is told and training goes on."""
+        await self.settle()
         self._saved = time.perf_counter()
         if self.trainer.broken:
             return False
         try:
+            await self.trainer.model.fetch()
             return self._session.runs.save(self.trainer)
-        except PostTrainError as error:
+        except StoreError as error:
             self._session.fail(error)
             return False
 
-    def finish(self, reason: str, message: str = "") -> None:
+    async def finish(self, reason: str, message: str = "") -> None:
         """End the run in progress: measure, save, say `stopped`."""
         if not self.active:
             return
         trainer = self.trainer
         if reason == "stopped":
+            await self.settle()
             message = message or f"Stopped after step {trainer.step:,}, as asked."
             if trainer.history and trainer.history[-1]["validation_loss_nats"] is None:
-                report = trainer.evaluate()
+                report = await trainer.evaluate_async()
                 loss = finite(report.validation_loss_nats)
                 self._session.emit("eval", step=report.step, validation_loss_nats=loss, best=report.best)
         self._step_event(time.perf_counter())
-        saved = self.save()
+        saved = await self.save()
         self._reports, self._sample, self._closing = None, None, True
         self._say_stopped(reason, message, saved)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from ..decode.generate import write
-from ..errors import ConfigError
+from ..decode.generate import write_async
+from ..errors import ConfigError, DeviceError
 
 TURN_SECONDS = 0.03
 
@@ -28,25 +28,29 @@ class Writing:
             raise ConfigError("write", "a model to write with", "there is none yet", "train one, or open a saved run")
         self.finish("stopped")
         texts = tuple(text for text in stop if isinstance(text, str))
-        self._pieces = write(model, prompt, tokens, stop=texts, **sampler)
+        self._pieces = write_async(model, prompt, tokens, stop=texts, **sampler)
         self._request, self._started, self._first, self._tokens = identity, time.perf_counter(), None, 0
 
     async def stop(self, identity) -> None:
         """write.stop."""
         self.finish("stopped")
 
-    def turn(self) -> bool:
+    async def turn(self) -> bool:
         """Write for a short while; False when there is nothing to write."""
         if self._pieces is None:
             return False
+        await self._session.training.settle()  # or the first token waits behind the steps that are under way
         began, text, reason = time.perf_counter(), "", None
         try:
             while reason is None and time.perf_counter() - began < TURN_SECONDS:
-                piece = next(self._pieces)
+                piece = await anext(self._pieces)
                 text += piece.text
                 self._tokens, reason = piece.tokens, piece.reason
                 if self._first is None:
                     self._first = time.perf_counter() - self._started
+        except DeviceError:
+            self._pieces = None
+            raise  # the session looks for another engine
         except Exception as error:  # noqa: BLE001 - told to the person; training must go on
             self._pieces = None
             self._session.fail(error, self._request)

@@ -1,17 +1,23 @@
-"""The training loop, as a generator of reports. It never waits, prints or draws: whoever consumes it does."""
+"""The training loop, as a generator of reports. It never prints or draws: whoever consumes it does.
+
+`run` is for plain code; `blocks` is the same loop for code that awaits, and gives the reports of several steps at once where an
+engine takes them so (ahead.py).
+"""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
 from ..data.batches import Batches
 from ..data.corpus import Corpus
-from ..decode.generate import write
+from ..decode.generate import write_async
 from ..errors import ConfigError, NonFiniteError, StoreError
 from ..model.live import GPT
+from ..waiting import each_now, now
+from .ahead import Ahead
 from .history import append
 from .reports import EvalReport, Report, SampleReport, SavedReport, SaveFailedReport, StepReport, StoppedReport
 from .schedule import recipe
@@ -63,9 +69,11 @@ class Trainer:
         self.broken = False  # the weights themselves give no finite loss: they must not replace a good save
         self.best_loss_nats = math.inf
         self.seconds = 0.0
-        self.batches = self._batches(cursor)
+        self.batches = self.batches_at(cursor)
+        self._ahead: Ahead | None = None
 
-    def _batches(self, cursor: dict | None) -> Batches:
+    def batches_at(self, cursor: dict | None) -> Batches:
+        """The run's batches from a cursor on."""
         config = self.model.config
         return Batches(self.corpus.train, config.context, config.batch, self.settings["seed"], cursor)
 
@@ -74,31 +82,42 @@ class Trainer:
         """Tokens of one batch: B·T."""
         return self.model.config.batch * self.model.config.context
 
-    def train_step(self) -> StepReport:
+    async def train_step_async(self) -> StepReport:
         """One step. Raises NonFiniteError, with the weights as they were before it."""
         began = time.perf_counter()
         cursor = self.batches.cursor
         values = recipe(self.step + 1, self.settings)
-        loss, norm = self.model.step(*self.batches.next(), values)
+        loss, norm = await self.model.step_async(*self.batches.next(), values)
         if not (math.isfinite(loss) and math.isfinite(norm)):
-            self.batches = self._batches(cursor)
-            raise NonFiniteError(
-                f"step {self.step + 1}",
-                "loss and gradient norm are finite",
-                f"loss {loss} and norm {norm} came",
-                f"the weights of step {self.step} are kept; start again with a lower learning rate",
-            )
-        self.step += 1
-        seconds = time.perf_counter() - began
-        self.seconds += seconds
-        row = {"step": self.step, "loss_nats": loss, "gradient_norm": norm, "learning_rate": values[0]}
-        append(self.history, row | {"seconds": self.seconds, "validation_loss_nats": None})
-        return StepReport(self.step, loss, norm, values[0], self.tokens_per_step, seconds)
+            self.batches = self.batches_at(cursor)
+            raise self.non_finite(loss, norm)
+        return self.record(loss, norm, values[0], time.perf_counter() - began)
 
-    def evaluate(self) -> EvalReport:
+    def train_step(self) -> StepReport:
+        """`train_step_async`, from plain code."""
+        return now(self.train_step_async())
+
+    def non_finite(self, loss: float, norm: float) -> NonFiniteError:
+        """What to raise when the next step's numbers are not finite."""
+        return NonFiniteError(
+            f"step {self.step + 1}",
+            "loss and gradient norm are finite",
+            f"loss {loss} and norm {norm} came",
+            f"the weights of step {self.step} are kept; start again with a lower learning rate",
+        )
+
+    def record(self, loss: float, norm: float, rate: float, seconds: float) -> StepReport:
+        """One step is done: count it, keep its row, report it."""
+        self.step += 1
+        self.seconds += seconds
+        row = {"step": self.step, "loss_nats": loss, "gradient_norm": norm, "learning_rate": rate}
+        append(self.history, row | {"seconds": self.seconds, "validation_loss_nats": None})
+        return StepReport(self.step, loss, norm, rate, self.tokens_per_step, seconds)
+
+    async def evaluate_async(self) -> EvalReport:
         """Measure the validation loss now and keep it in the history."""
         began = time.perf_counter()
-        loss = self.model.evaluate(self.corpus.validation, self.settings["evaluation_tokens"])
+        loss = await self.model.evaluate_async(self.corpus.validation, self.settings["evaluation_tokens"])
         self.broken = not math.isfinite(loss)
         best = loss < self.best_loss_nats
         self.best_loss_nats = loss if best else self.best_loss_nats
@@ -107,42 +126,72 @@ class Trainer:
             self.history[-1]["validation_loss_nats"] = loss
         return EvalReport(self.step, loss, best, time.perf_counter() - began)
 
+    def evaluate(self) -> EvalReport:
+        """`evaluate_async`, from plain code."""
+        return now(self.evaluate_async())
+
+    @property
+    def ahead(self) -> bool:
+        """Whether this engine takes many steps at once, so that some may be under way."""
+        return self._ahead is not None
+
+    async def settle(self) -> list[Report]:
+        """Wait for the steps that are under way; afterwards weights, step and cursor belong together. Their reports.
+
+        A number that is not finite among them is raised by the next step that is asked for.
+        """
+        return await self._ahead.settle() if self._ahead else []
+
+    async def _advance(self, stop: int) -> list[Report]:
+        """Some steps towards step `stop`; perhaps none yet where many are under way."""
+        return await self._ahead.advance(stop) if self._ahead else [await self.train_step_async()]
+
     def run(self, until: int | None = None, live: Live | None = None) -> Iterator[Report]:
         """Train up to step `until` (default settings["steps"]); ends with a StoppedReport.
 
         Evaluates at the start, every evaluate_every_steps and at the end; samples and saves as `live` says, and saves
         at the end, also where it was asked to stop or a number was not finite (the weights before it are kept).
         """
+        for reports in each_now(self.blocks(until, live)):
+            yield from reports
+
+    async def blocks(self, until: int | None = None, live: Live | None = None) -> AsyncIterator[list[Report]]:
+        """`run` for code that awaits: lists of reports, empty ones where nothing is back yet."""
         live = live or Live()
         self.until = self.settings["steps"] if until is None else until
         sampled = saved = time.perf_counter()
+        queue = await self.model.steps()
+        self._ahead = Ahead(self, queue) if queue else None
         if not self.history:
-            yield self.evaluate()
+            yield [await self.evaluate_async()]
         reason, message = "finished", ""
+        every = self.settings["evaluate_every_steps"]
         while self.step < self.until:
             if live.asked() == "stop":
+                yield await self.settle()
                 reason, message = "stopped", f"Stopped after step {self.step:,}, as asked."
                 break
+            stop = min(self.until, (self.step // every + 1) * every)
             try:
-                yield self.train_step()
+                yield await self._advance(stop)
             except NonFiniteError as error:
                 reason, message = "nonfinite", str(error)
                 break
-            if self.step % self.settings["evaluate_every_steps"] == 0 or self.step == self.until:
-                yield self.evaluate()
+            if self.step == stop:
+                yield [await self.evaluate_async()]
                 if self.broken:
                     reason, message = "nonfinite", self._broken_sentence()
                     break
-            now = time.perf_counter()
-            if live.sample_seconds and now - sampled >= live.sample_seconds:
-                yield self.sample(live)
+            at = time.perf_counter()
+            if live.sample_seconds and at - sampled >= live.sample_seconds:
+                yield [*await self.settle(), await self.sample(live)]
                 sampled = time.perf_counter()
-            if live.save and live.save_seconds and now - saved >= live.save_seconds and self.step < self.until:
-                yield self.saved(live)
+            if live.save and live.save_seconds and at - saved >= live.save_seconds and self.step < self.until:
+                yield [*await self.settle(), await self.saved(live)]
                 saved = time.perf_counter()
         if live.save and not self.broken:
-            yield self.saved(live)
-        yield StoppedReport(self.step, reason, message or f"Finished: {self.step:,} steps are done.")
+            yield [await self.saved(live)]
+        yield [StoppedReport(self.step, reason, message or f"Finished: {self.step:,} steps are done.")]
 
     def _broken_sentence(self) -> str:
         return (
@@ -150,14 +199,16 @@ class Trainer:
             "the save before it stays; start again with a lower learning rate."
         )
 
-    def sample(self, live: Live) -> SampleReport:
+    async def sample(self, live: Live) -> SampleReport:
         """What the model writes now."""
-        pieces = write(self.model, live.sample_prompt, live.sample_tokens, seed=self.settings["seed"])
-        return SampleReport(self.step, live.sample_prompt, "".join(piece.text for piece in pieces))
+        pieces = write_async(self.model, live.sample_prompt, live.sample_tokens, seed=self.settings["seed"])
+        text = "".join([piece.text async for piece in pieces])
+        return SampleReport(self.step, live.sample_prompt, text)
 
-    def saved(self, live: Live) -> SavedReport | SaveFailedReport:
+    async def saved(self, live: Live) -> SavedReport | SaveFailedReport:
         """Save now. A full disk must not end a run that is well."""
         began = time.perf_counter()
+        await self.model.fetch()
         try:
             place, nbytes = live.save(self)
         except StoreError as error:

@@ -45,14 +45,23 @@ class TokenCheck:
             return
         for start, nbytes, least, vocabulary in loaded.ranges:
             tokens = memoryview(self._copy)[start : start + nbytes].cast("i")
-            low, high = min(tokens), max(tokens)
-            if low < least or high >= vocabulary:
-                bad = low if low < least else high
-                raise DataError(
-                    "tokens",
-                    f"a token is a number from 0 to {vocabulary - 1}",
-                    f"{bad} came",
-                    "use the model's tokenizer",
-                    code="E-DATA-TOKEN",
-                )
+            _require(min(tokens), max(tokens), least, vocabulary)
         loaded.checked = self._version
+
+    @staticmethod
+    def require_bounds(loaded, bounds: tuple[tuple[int, int], tuple[int, int]]) -> None:
+        """The same for a block of steps, whose tokens and targets lie between `bounds` = ((least, most), (least, most))."""
+        for _, _, least, vocabulary in loaded.ranges:
+            _require(*bounds[least < 0], least, vocabulary)
+        loaded.checked = -1
+
+
+def _require(low: int, high: int, least: int, vocabulary: int) -> None:
+    if low < least or high >= vocabulary:
+        raise DataError(
+            "tokens",
+            f"a token is a number from 0 to {vocabulary - 1}",
+            f"{low if low < least else high} came",
+            "use the model's tokenizer",
+            code="E-DATA-TOKEN",
+        )

@@ -1,0 +1,142 @@
+"""Which engine a Session runs on: the first choice, another one in mid-run, and going on after a GPU went away.
+
+Events: engine (another one is used now), preparing (pipelines compile), recovered (the run goes on after a fault).
+"""
+
+from __future__ import annotations
+
+from ..errors import ConfigError, DeviceError, DeviceLostError, PostTrainError
+from ..model.live import GPT
+from ..train.state import checkpoint_of, model_of, trainer_of, weights_checkpoint
+
+PRECISIONS = ("f32", "f16")
+MOST_RECOVERIES = 2
+"""In one run: the first time on a fresh device where it was lost, after that on the cpu engine."""
+
+
+class Engines:
+    """Describes the machine in use, and moves a live model from one machine to another."""
+
+    def __init__(self, session) -> None:
+        self._session = session
+        self.recoveries = 0
+
+    def describe(self, machine) -> dict:
+        """The engine as the page shows it."""
+        return {
+            "name": machine.name,
+            "description": machine.description,
+            "precision": getattr(machine, "precision", "f32"),
+            "features": sorted(getattr(machine, "features", ())),
+            "chosen": True,
+            "why": self._session.host.why(machine),
+        }
+
+    def all(self) -> list[dict]:
+        """The engine in use first, then the others that this host has or has not, each with why."""
+        chosen = self._session.engine
+        return [chosen, *(offer for offer in self._session.host.offers() if offer["name"] != chosen.get("name"))]
+
+    async def use(self, identity, name: str, precision: str = "f32") -> None:
+        """engine.use: go on with another engine; a run in progress goes on from the step it is at. Nothing changes where the
+        engine cannot be had."""
+        session, host = self._session, self._session.host
+        if precision not in PRECISIONS:
+            raise ConfigError("engine", f"precision is one of {', '.join(PRECISIONS)}", f"{precision!r} came", "choose one")
+        before = host.preference
+        host.prefer(name, precision)
+        try:
+            machine = await host.open_machine(session.need_bytes())
+            if machine.name != name:
+                reason = host.why(machine)
+                machine.close()
+                raise DeviceError("engine", f"{name} runs here", reason, "the engine in use stays")
+            try:
+                await self._move(machine)
+            except BaseException:
+                machine.close()
+                raise
+        except BaseException:
+            host.prefer(*before)
+            raise
+        self._tell(identity)
+
+    def _tell(self, identity=None) -> None:
+        session = self._session
+        trainer = session.training.trainer
+        session.emit(
+            "engine", reply_to=identity, engine=session.engine, engines=self.all(), step=trainer.step if trainer else None,
+            memory=session.model.memory() if session.model else None,
+        )
+
+    async def _move(self, machine) -> None:
+        """The live model and its run, from the machine it is on to this one."""
+        session, training = self._session, self._session.training
+        old = session.model
+        if old is None:
+            session.engine = self.describe(machine)
+            machine.close()
+            return
+        await training.settle()
+        await old.fetch()
+        trainer = training.trainer if training.trainer is not None and training.trainer.model is old else None
+        checkpoint = checkpoint_of(trainer, "moving") if trainer else weights_checkpoint(old, "moving")
+        checkpoint.tokenizer = old.tokenizer.to_dict()
+        await self._settle_on(machine, checkpoint, trainer)
+        old.close()
+
+    async def _settle_on(self, machine, checkpoint, trainer) -> None:
+        """Make the checkpoint the live model on `machine`, going on with `trainer`'s run where there is one."""
+        session, training = self._session, self._session.training
+        if trainer is not None:
+            made = trainer_of(checkpoint, trainer.corpus, machine=machine)
+            await made.model.prepare(session.preparing)
+            made.until = trainer.until
+            training.adopt(made)
+            session.model = made.model
+        else:
+            session.model = model_of(checkpoint, machine=machine)
+        session.writing.cancel()
+        session.engine = self.describe(machine)
+
+    # After a fault
+
+    async def recover(self, error: Exception) -> bool:
+        """After a GPU's fault: go on from the last save on a fresh device or on the cpu engine. False where that is not to be."""
+        session, training = self._session, self._session.training
+        model, trainer = session.model, training.trainer
+        if not isinstance(error, DeviceError) or model is None or model.machine.name != "webgpu" or self.recoveries >= MOST_RECOVERIES:
+            return False
+        if trainer is None or trainer.model is not model:
+            return False
+        checkpoint = session.runs.last_save()
+        if checkpoint is None:
+            return False
+        self.recoveries += 1
+        if not isinstance(error, DeviceLostError) or self.recoveries > 1:
+            session.host.prefer("cpu", "f32")
+        try:
+            _close(model)
+            machine = await session.host.open_machine(session.need_bytes())
+            try:
+                await self._settle_on(machine, checkpoint, trainer)
+            except BaseException:
+                machine.close()
+                raise
+        except PostTrainError as another:
+            session.fail(another)
+            return False
+        step = training.trainer.step
+        where = "a fresh GPU device" if session.engine["name"] == "webgpu" else "the CPU engine"
+        message = f"{error} It goes on from the last save, step {step:,}, on {where}."
+        session.emit("recovered", message=message, step=step, lost_steps=trainer.step - step, engine=session.engine)
+        self._tell()
+        return True
+
+
+def _close(model: GPT) -> None:
+    """A machine that failed may fail again when it is closed."""
+    try:
+        model.close()
+    except Exception:  # noqa: BLE001 - it is gone either way
+        pass

@@ -1,0 +1,96 @@
+"""Keeping a GPU busy: blocks of steps are sent before the ones under way have come back."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+
+from ..errors import NonFiniteError
+from .reports import StepReport
+from .schedule import recipe
+
+BLOCK_SECONDS = 0.06
+"""What a block should take: short enough that pausing feels immediate, long enough that the host's share is small."""
+AHEAD_SECONDS = 0.2
+"""Work sent ahead: more than the 100 ms at which a browser may look for finished work."""
+LARGEST_BLOCK = 64
+
+
+class Ahead:
+    """Sends a Trainer's steps to a StepQueue and turns what comes back into its reports."""
+
+    def __init__(self, trainer, queue) -> None:
+        self._trainer, self._queue = trainer, queue
+        self._sent = trainer.step
+        self._block = 1
+        self._rates: deque[float] = deque()
+        self._cursors: deque[tuple[int, dict]] = deque()  # (first step, cursor before it) of the blocks under way
+        self._failed: NonFiniteError | None = None
+        self._landed = time.perf_counter()
+        if hasattr(trainer.model.machine, "reset_guard"):
+            trainer.model.machine.reset_guard()
+
+    async def advance(self, stop: int) -> list[StepReport]:
+        """Send what there is room for, up to step `stop`, and report what is back. Raises NonFiniteError."""
+        if self._failed:
+            await self.settle()
+            raise self._failed
+        queue = self._queue
+        if not queue.under_way and self._sent == self._trainer.step:
+            self._landed = time.perf_counter()  # evaluating and sampling are not the step's time
+        while self._sent < stop and self._room():
+            self._send(stop)
+        rows = queue.poll()
+        if not rows and (self._sent >= stop or not self._room()):
+            rows = await queue.landed()
+        return self._reports(rows)
+
+    async def settle(self) -> list[StepReport]:
+        """Wait for all that was sent."""
+        return self._reports(await self._queue.drain())
+
+    def _room(self) -> bool:
+        step_seconds = self._queue.step_seconds
+        if not self._queue.under_way:
+            return True
+        return bool(step_seconds) and (self._sent - self._trainer.step) * step_seconds < AHEAD_SECONDS and self._queue.under_way < 6
+
+    def _send(self, stop: int) -> None:
+        step_seconds, trainer = self._queue.step_seconds, self._trainer
+        if step_seconds:
+            fitting = max(1, min(LARGEST_BLOCK, int(BLOCK_SECONDS / step_seconds)))
+            self._block = min(fitting, 2 * self._block)
+        count = min(self._block, stop - self._sent)
+        self._cursors.append((self._sent, trainer.batches.cursor))
+        recipes = [recipe(step, trainer.settings) for step in range(self._sent + 1, self._sent + count + 1)]
+        self._queue.push(*trainer.batches.block(count), recipes)
+        self._rates.extend(values[0] for values in recipes)
+        self._sent += count
+
+    def _reports(self, rows: list[tuple[float, float]]) -> list[StepReport]:
+        at, trainer, reports = time.perf_counter(), self._trainer, []
+        seconds = (at - self._landed) / len(rows) if rows else 0.0
+        for loss, norm in rows:
+            rate = self._rates.popleft()
+            if self._failed:
+                continue  # sent behind the bad step: its update was not made
+            if not (math.isfinite(loss) and math.isfinite(norm)):
+                self._failed = trainer.non_finite(loss, norm)
+                continue
+            reports.append(trainer.record(loss, norm, rate, seconds))
+        if rows:
+            self._landed = at
+        while len(self._cursors) > 1 and self._cursors[1][0] <= trainer.step:
+            self._cursors.popleft()
+        if self._failed and self._sent > trainer.step and not self._queue.under_way:
+            self._rewind()
+        return reports
+
+    def _rewind(self) -> None:
+        """The batches again as they were before the bad step."""
+        trainer, (first, cursor) = self._trainer, self._cursors[0]
+        trainer.batches = trainer.batches_at(cursor)
+        if trainer.step > first:
+            trainer.batches.block(trainer.step - first)
+        self._sent = trainer.step
