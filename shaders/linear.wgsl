@@ -45,8 +45,7 @@ fn write_out(at: u32, column: u32, value: ElementSum) {
 fn linear(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) lane: u32) {
     let start = group.z * sizes.chunk;
     scratch_start = group.z * sizes.whole;
-    multiply(group.y * TILE_M, group.x * TILE_N, start, min(sizes.I, start + sizes.chunk), lane);
-    store_sums(group.y * TILE_M, group.x * TILE_N, lane);
+    product(group.y * TILE_M, group.x * TILE_N, start, min(sizes.I, start + sizes.chunk), lane);
 }
 
 @compute @workgroup_size(256)
@@ -95,8 +94,7 @@ fn write_out(at: u32, column: u32, value: ElementSum) {
 fn linear_backward_input(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) lane: u32) {
     let start = group.z * sizes.chunk;
     scratch_start = group.z * sizes.whole;
-    multiply(group.y * TILE_M, group.x * TILE_N, start, min(sizes.O, start + sizes.chunk), lane);
-    store_sums(group.y * TILE_M, group.x * TILE_N, lane);
+    product(group.y * TILE_M, group.x * TILE_N, start, min(sizes.O, start + sizes.chunk), lane);
 }
 
 @compute @workgroup_size(256)
@@ -142,10 +140,9 @@ fn write_bias(column: u32, value: ElementSum) {
 fn linear_backward_weight(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) lane: u32) {
     let start = group.z * sizes.chunk;
     scratch_start = group.z * sizes.whole;
-    multiply(group.y * TILE_M, group.x * TILE_N, start, min(sizes.R, start + sizes.chunk), lane);
-    store_sums(group.y * TILE_M, group.x * TILE_N, lane);
+    product(group.y * TILE_M, group.x * TILE_N, start, min(sizes.R, start + sizes.chunk), lane);
     let column = group.x * TILE_N + lane * 4u;
-    if (group.y == 0u && lane < ROW_B && column < sizes.O) {
+    if (group.y == 0u && lane < TILE_N / 4u && column < sizes.O) {
 //! if VECTORS_OUT
         write_bias(column / 4u, column_sum);
 //! else

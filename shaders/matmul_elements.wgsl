@@ -13,6 +13,10 @@ alias VectorOut = vec4<f16>;
 alias ScalarOut = f32;
 alias VectorOut = vec4f;
 //! end
+//! if TENSOR
+alias ElementA = vec4u; // eight halves
+alias ElementB = vec4u;
+//! else
 //! if VECTORS_A
 alias ElementA = VectorIn;
 //! else
@@ -23,6 +27,7 @@ alias ElementB = VectorIn;
 //! else
 alias ElementB = ScalarIn;
 //! end
+//! end
 //! if VECTORS_OUT
 alias ElementOut = VectorOut;
 alias ElementSum = vec4f;
@@ -32,16 +37,6 @@ alias ElementOut = ScalarOut;
 alias ElementSum = f32;
 const PER_ELEMENT = 1u;
 //! end
-//! if HALF && HALF_TILES
-alias TileScalar = f16;
-alias TileVector = vec4<f16>;
-alias Block = mat4x4<f16>;
-//! else
-alias TileScalar = f32;
-alias TileVector = vec4f;
-alias Block = mat4x4f;
-//! end
-
 // One vector of the result to `column` … + 3 of a row, as far as the row goes.
 fn store_out(row: u32, column: u32, value: vec4f) {
     if (row < {M} && column < {N}) {

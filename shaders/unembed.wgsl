@@ -23,8 +23,7 @@ fn write_out(at: u32, column: u32, value: ElementSum) {
 fn unembed(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) lane: u32) {
     let start = group.z * sizes.chunk;
     scratch_start = group.z * sizes.whole;
-    multiply(group.y * TILE_M, group.x * TILE_N, start, min(sizes.C, start + sizes.chunk), lane);
-    store_sums(group.y * TILE_M, group.x * TILE_N, lane);
+    product(group.y * TILE_M, group.x * TILE_N, start, min(sizes.C, start + sizes.chunk), lane);
 }
 
 @compute @workgroup_size(256)
@@ -60,8 +59,7 @@ fn write_out(at: u32, column: u32, value: ElementSum) {
 fn unembed_backward_input(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) lane: u32) {
     let start = group.z * sizes.chunk;
     scratch_start = group.z * sizes.whole;
-    multiply(group.y * TILE_M, group.x * TILE_N, start, min(sizes.V, start + sizes.chunk), lane);
-    store_sums(group.y * TILE_M, group.x * TILE_N, lane);
+    product(group.y * TILE_M, group.x * TILE_N, start, min(sizes.V, start + sizes.chunk), lane);
 }
 
 @compute @workgroup_size(256)
@@ -97,8 +95,7 @@ fn write_out(at: u32, column: u32, value: ElementSum) {
 fn unembed_backward_weight(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) lane: u32) {
     let start = group.z * sizes.chunk;
     scratch_start = group.z * sizes.whole;
-    multiply(group.y * TILE_M, group.x * TILE_N, start, min(sizes.R, start + sizes.chunk), lane);
-    store_sums(group.y * TILE_M, group.x * TILE_N, lane);
+    product(group.y * TILE_M, group.x * TILE_N, start, min(sizes.R, start + sizes.chunk), lane);
 }
 
 @compute @workgroup_size(256)
