@@ -1,54 +1,17 @@
-// Rows of {FROM} into the tiles. BATCH: all loads of a thread before its first store, which hides their latency but costs
-// registers (in the backward passes more than it gains). `first` is the element where row 0 of this head begins, `stride`
-// the elements between rows.
+// Four floats of a row of {FROM}, zeros past its ends. `first` is the element where row 0 of this head begins, `stride` the
+// elements between rows.
 fn {FROM}_vector(first: u32, stride: u32, row: u32, d: u32) -> vec4f {
     var value = vec4f(0.0);
     if (row < sizes.T && d < D) {
         let at = first + row * stride + d;
 //! if VECTORS
-        value = {FROM}[at / 4u];
+        value = vec4f({FROM}[at / 4u]);
 //! else
-        value.x = {FROM}[at];
-        if (d + 1u < D) { value.y = {FROM}[at + 1u]; }
-        if (d + 2u < D) { value.z = {FROM}[at + 2u]; }
-        if (d + 3u < D) { value.w = {FROM}[at + 3u]; }
+        value.x = f32({FROM}[at]);
+        if (d + 1u < D) { value.y = f32({FROM}[at + 1u]); }
+        if (d + 2u < D) { value.z = f32({FROM}[at + 2u]); }
+        if (d + 3u < D) { value.w = f32({FROM}[at + 3u]); }
 //! end
     }
     return value;
-}
-
-fn {FROM}_to_x(first: u32, stride: u32, row: u32, chunk: u32, lane: u32) {
-//! if BATCH
-//! unroll n LOADS_X
-    let i{n} = lane + {n}u * THREADS;
-    let value{n} = {FROM}_vector(first, stride, row + i{n} / WIDE, chunk * CHUNK + i{n} % WIDE * 4u);
-//! end
-//! unroll n LOADS_X
-    if (i{n} < ROWS * WIDE) {
-        tile_x[i{n} / WIDE][i{n} % WIDE] = value{n};
-    }
-//! end
-//! else
-    for (var i = lane; i < ROWS * WIDE; i += THREADS) {
-        tile_x[i / WIDE][i % WIDE] = {FROM}_vector(first, stride, row + i / WIDE, chunk * CHUNK + i % WIDE * 4u);
-    }
-//! end
-}
-
-fn {FROM}_to_y(first: u32, stride: u32, row: u32, chunk: u32, lane: u32) {
-//! if BATCH
-//! unroll n LOADS_Y
-    let i{n} = lane + {n}u * THREADS;
-    let value{n} = {FROM}_vector(first, stride, row + i{n} / WIDE, chunk * CHUNK + i{n} % WIDE * 4u);
-//! end
-//! unroll n LOADS_Y
-    if (i{n} < COLS * WIDE) {
-        tile_y[i{n} / WIDE][i{n} % WIDE] = value{n};
-    }
-//! end
-//! else
-    for (var i = lane; i < COLS * WIDE; i += THREADS) {
-        tile_y[i / WIDE][i % WIDE] = {FROM}_vector(first, stride, row + i / WIDE, chunk * CHUNK + i % WIDE * 4u);
-    }
-//! end
 }

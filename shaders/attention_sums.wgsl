@@ -1,5 +1,5 @@
-// A thread's sums {SET}_ci: rows i, four floats of chunk c.
-//! unroll c CHUNKS
+// A thread's sums {SET}_ci: rows i, four floats of chunk c (or, where all of D is there, the vector tx + TX·c).
+//! unroll c CHUNKS*QUADS_D
 //! unroll i RT
 var {SET}_{c}{i} = vec4f(0.0);
 //! end

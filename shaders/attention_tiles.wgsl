@@ -1,7 +1,8 @@
 // Tiles of FlashAttention: ROWS rows against COLS columns of scores, RT × CT a thread, D floats of a head CHUNK at a time.
 // Thread (tx, ty) owns rows ty + TY·i and columns tx + TX·j. tile_p holds what multiplies the columns' vectors: the vector
-// q·TX + tx of a row is columns tx + TX·4q … tx + TX·(4q+3). Rows are padded by one vector: neighbours read other banks. Where
-// an access has an index that is written out, the check of the other, added by drivers and browsers, is made once for all.
+// q·TX + tx of a row is columns tx + TX·4q … tx + TX·(4q+3). Neighbours must read other banks: rows are padded by PAD vectors,
+// or (PAD 0) their vectors are swapped about by the row. Where an access has an index that is written out, the check of the
+// other, added by drivers and browsers, is made once for all.
 const D = 64u;
 const ROWS = 32u;
 const COLS = 32u;
@@ -9,50 +10,44 @@ const CHUNK = 32u;
 const RT = 4u;
 const CT = 4u;
 const UNROLL_D = 2u;
+const UNROLL_T = 1u;
+const PAD = 1u;
 const VECTORS = true;
+const HALF = false; // storage; everything is computed in single precision
+const RESIDENT = false; // all of D at once, and the rows' tiles filled once for the whole walk: CHUNK is D rounded up
+const PREFETCH = false;
+const SPARE = false; // a workgroup tile more, a barrier or two less
 const TX = COLS / CT;
 const TY = ROWS / RT;
 const QUADS_R = RT / 4u;
 const QUADS_C = CT / 4u;
 const THREADS = TX * TY;
-const WIDE = CHUNK / 4u; // vectors of a chunk, at most TX
+const WIDE = CHUNK / 4u; // vectors of a chunk
 const CHUNKS = (D + CHUNK - 1u) / CHUNK;
+const QUADS_D = (WIDE + TX - 1u) / TX; // vectors of a chunk that a thread sums; streamed: one
 const LOADS_X = (ROWS * WIDE + THREADS - 1u) / THREADS;
 const LOADS_Y = (COLS * WIDE + THREADS - 1u) / THREADS;
-const STRIDE = WIDE + 1u;
+const STRIDE = WIDE + PAD;
 const STRIDE_P = COLS / 4u + 1u;
+const TURN = 7u * (1u - PAD);
 const SCALE = inverseSqrt(f32(D));
+const LOG2E = 1.4426950408889634;
+const SCALE2 = SCALE * LOG2E; // scores as powers of two
 const LOWEST = -3.4e38;
-//! if VECTORS
+//! if VECTORS && HALF
+alias Element = vec4<f16>;
+//! end
+//! if VECTORS && !HALF
 alias Element = vec4f;
-//! else
+//! end
+//! if !VECTORS && HALF
+alias Element = f16;
+//! end
+//! if !VECTORS && !HALF
 alias Element = f32;
 //! end
 struct Sizes { B: u32, T: u32, H: u32 }
 var<workgroup> tile_x: array<array<vec4f, STRIDE>, ROWS>;
 var<workgroup> tile_y: array<array<vec4f, STRIDE>, COLS>;
 var<workgroup> tile_p: array<array<vec4f, STRIDE_P>, ROWS>;
-var<workgroup> lanes: array<vec4f, THREADS>; // one of a thread's quads of rows
-
-// Sums over the TX threads of a row; four rows a thread.
-fn sum_over_row(value: vec4f, tx: u32, ty: u32) -> vec4f {
-    workgroupBarrier();
-    lanes[ty * TX + tx] = value;
-    workgroupBarrier();
-    var total = lanes[ty * TX];
-    for (var t = 1u; t < TX; t++) {
-        total += lanes[ty * TX + t];
-    }
-    return total;
-}
-
-fn max_over_row(value: vec4f, tx: u32, ty: u32) -> vec4f {
-    workgroupBarrier();
-    lanes[ty * TX + tx] = value;
-    workgroupBarrier();
-    var top = lanes[ty * TX];
-    for (var t = 1u; t < TX; t++) {
-        top = max(top, lanes[ty * TX + t]);
-    }
-    return top;
-}
+var<workgroup> lanes: array<vec4f, THREADS * QUADS_R>; // a thread's quads of rows
