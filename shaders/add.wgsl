@@ -1,15 +1,15 @@
 //! kernel add
 //! include element
 struct Sizes { count: u32 }
-@group(0) @binding(0) var<storage, read> a: array<Element>; // [N]
-@group(0) @binding(1) var<storage, read> b: array<Element>; // [N]
-@group(0) @binding(2) var<storage, read_write> y: array<Element>; // [N]
+@group(0) @binding(0) var<storage, read> a: array<Stored>; // [N]
+@group(0) @binding(1) var<storage, read> b: array<Stored>; // [N]
+@group(0) @binding(2) var<storage, read_write> y: array<Stored>; // [N]
 @group(0) @binding(15) var<uniform> sizes: Sizes;
 
 @compute @workgroup_size(256)
 fn add(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u, @builtin(local_invocation_index) lane: u32) {
     let i = flat_index(group, groups, lane);
     if (i < sizes.count) {
-        y[i] = a[i] + b[i];
+        y[i] = Stored(Element(a[i]) + Element(b[i]));
     }
 }

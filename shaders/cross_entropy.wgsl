@@ -54,13 +54,20 @@ fn cross_entropy_mean(@builtin(local_invocation_index) lane: u32) {
 }
 
 //! kernel cross_entropy_backward
+const HALF = false;
+//! if HALF
+alias Stored = f16;
+@group(0) @binding(9) var<storage, read> state: array<f32>; // the loss scale first
+//! else
+alias Stored = f32;
+//! end
 struct Sizes { R: u32, V: u32 }
 @group(0) @binding(0) var<storage, read> logits: array<f32>; // [R,V]
 @group(0) @binding(1) var<storage, read> targets: array<i32>; // [R]
 @group(0) @binding(2) var<storage, read> lse: array<f32>; // [R]
 @group(0) @binding(3) var<storage, read> loss: array<f32>; // [2]
 @group(0) @binding(4) var<storage, read> dloss: array<f32>; // [1]
-@group(0) @binding(5) var<storage, read_write> dlogits: array<f32>; // [R,V]
+@group(0) @binding(5) var<storage, read_write> dlogits: array<Stored>; // [R,V]
 @group(0) @binding(15) var<uniform> sizes: Sizes;
 
 @compute @workgroup_size(256)
@@ -74,6 +81,10 @@ fn cross_entropy_backward(@builtin(workgroup_id) group: vec3u, @builtin(num_work
             let onehot = select(0.0, 1.0, u32(wanted) == i % sizes.V);
             change = (exp(logits[i] - lse[row]) - onehot) * (dloss[0] / max(1.0, loss[1]));
         }
+//! if HALF
+        dlogits[i] = Stored(change * state[0]);
+//! else
         dlogits[i] = change;
+//! end
     }
 }

@@ -4,7 +4,7 @@ struct Sizes { B: u32, T: u32, width: u32 } // width: elements of a row of C cha
 @group(0) @binding(0) var<storage, read> tokens: array<i32>; // [B,T]
 @group(0) @binding(1) var<storage, read> wte: array<Element>; // [V,C]
 @group(0) @binding(2) var<storage, read> wpe: array<Element>; // [P,C]
-@group(0) @binding(3) var<storage, read_write> x: array<Element>; // [R,C]
+@group(0) @binding(3) var<storage, read_write> x: array<Stored>; // [R,C]
 @group(0) @binding(15) var<uniform> sizes: Sizes;
 
 @compute @workgroup_size(256)
@@ -13,7 +13,7 @@ fn embedding(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) group
     if (i < sizes.B * sizes.T * sizes.width) {
         let row = i / sizes.width;
         let c = i % sizes.width;
-        x[i] = wte[u32(tokens[row]) * sizes.width + c] + wpe[(row % sizes.T) * sizes.width + c];
+        x[i] = Stored(wte[u32(tokens[row]) * sizes.width + c] + wpe[(row % sizes.T) * sizes.width + c]);
     }
 }
 
@@ -26,7 +26,7 @@ const WIDTH = 32u;
 const SHARE = 256u / WIDTH;
 struct Sizes { B: u32, T: u32, V: u32, width: u32 }
 @group(0) @binding(0) var<storage, read> tokens: array<i32>; // [B,T]
-@group(0) @binding(1) var<storage, read> dx: array<Element>; // [R,C]
+@group(0) @binding(1) var<storage, read> dx: array<Stored>; // [R,C]
 @group(0) @binding(2) var<storage, read_write> dwte: array<Element>; // [V,C]
 @group(0) @binding(3) var<storage, read_write> dwpe: array<Element>; // [P,C]
 @group(0) @binding(15) var<uniform> sizes: Sizes;
@@ -59,7 +59,7 @@ fn embedding_backward(@builtin(workgroup_id) group: vec3u, @builtin(num_workgrou
                     let row = start + word * 32u + firstTrailingBit(left);
                     left &= left - 1u;
                     if (inside) {
-                        sum += dx[row * sizes.width + c];
+                        sum += Element(dx[row * sizes.width + c]);
                     }
                 }
             }
@@ -68,7 +68,7 @@ fn embedding_backward(@builtin(workgroup_id) group: vec3u, @builtin(num_workgrou
     } else if (inside) {
         let t = owned - sizes.V;
         for (var b = share; b < sizes.B; b += SHARE) {
-            sum += dx[(b * sizes.T + t) * sizes.width + c];
+            sum += Element(dx[(b * sizes.T + t) * sizes.width + c]);
         }
     }
     parts[lane] = sum;

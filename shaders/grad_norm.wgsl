@@ -1,6 +1,7 @@
 //! kernel grad_norm
 //! include element
 //! include reduce
+const SCALED = false; // the gradients carry the loss scale: state[3] is 1/scale
 const PARTIAL = 16384u; // elements of one partial sum
 //! if VECTORS
 const PARTIAL_STEPS = 16u;
@@ -13,6 +14,9 @@ struct Sizes { count: u32, partial_count: u32 }
 @group(0) @binding(0) var<storage, read> grad: array<Element>; // [N]
 @group(0) @binding(1) var<storage, read_write> partials: array<f32>; // [G]
 @group(0) @binding(2) var<storage, read_write> norm: array<f32>; // [1]
+//! if SCALED
+@group(0) @binding(9) var<storage, read> state: array<f32>; // [5], see guard.wgsl
+//! end
 @group(0) @binding(15) var<uniform> sizes: Sizes;
 
 @compute @workgroup_size(256)
@@ -39,6 +43,10 @@ fn grad_norm_total(@builtin(local_invocation_index) lane: u32) {
     }
     let total = reduce_sum(sum, lane);
     if (lane == 0u) {
+//! if SCALED
+        norm[0] = sqrt(total) * state[3];
+//! else
         norm[0] = sqrt(total);
+//! end
     }
 }

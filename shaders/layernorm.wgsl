@@ -1,20 +1,18 @@
 //! kernel layernorm
+//! include element
 //! include reduce
 // LANES threads a row, THREADS/LANES rows a workgroup.
 const EPS = 1e-5;
-const VECTORS = true;
 //! if VECTORS
-alias Element = vec4f;
 fn total_of(value: Element) -> f32 { return dot(value, Element(1.0)); }
 //! else
-alias Element = f32;
 fn total_of(value: Element) -> f32 { return value; }
 //! end
 struct Sizes { R: u32, C: u32, width: u32, share: f32 } // width: elements of a row; share: 1/C, for division is not exact
-@group(0) @binding(0) var<storage, read> x: array<Element>; // [R,C]
+@group(0) @binding(0) var<storage, read> x: array<Stored>; // [R,C]
 @group(0) @binding(1) var<storage, read> weight: array<Element>; // [C]
 @group(0) @binding(2) var<storage, read> bias: array<Element>; // [C]
-@group(0) @binding(3) var<storage, read_write> y: array<Element>; // [R,C]
+@group(0) @binding(3) var<storage, read_write> y: array<Stored>; // [R,C]
 @group(0) @binding(4) var<storage, read_write> mean: array<f32>; // [R]
 @group(0) @binding(5) var<storage, read_write> rstd: array<f32>; // [R]
 @group(0) @binding(15) var<uniform> sizes: Sizes;
@@ -27,17 +25,17 @@ fn layernorm(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) group
     let stop = select(0u, sizes.width, inside);
     var sum = Element(0.0);
     for (var c = lane % LANES; c < stop; c += LANES) {
-        sum += x[start + c];
+        sum += Element(x[start + c]);
     }
     let centre = reduce_sum(total_of(sum), lane) * sizes.share;
     var squares = Element(0.0);
     for (var c = lane % LANES; c < stop; c += LANES) {
-        let centred = x[start + c] - centre;
+        let centred = Element(x[start + c]) - centre;
         squares += centred * centred;
     }
     let scale = 1.0 / sqrt(reduce_sum(total_of(squares), lane) * sizes.share + EPS);
     for (var c = lane % LANES; c < stop; c += LANES) {
-        y[start + c] = (x[start + c] - centre) * scale * weight[c] + bias[c];
+        y[start + c] = Stored((Element(x[start + c]) - centre) * scale * weight[c] + bias[c]);
     }
     if (inside && lane % LANES == 0u) {
         mean[row] = centre;
@@ -46,25 +44,23 @@ fn layernorm(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) group
 }
 
 //! kernel layernorm_backward
+//! include element
 //! include reduce
 // One dispatch does rows (dx) and, in further workgroups, sums down blocks of BLOCK rows into scratch; a second adds the
 // blocks up into dweight and dbias. scratch: [blocks][2][C].
 const BLOCK = 64u;
-const VECTORS = true;
 //! if VECTORS
-alias Element = vec4f;
 fn total_of(value: Element) -> f32 { return dot(value, Element(1.0)); }
 //! else
-alias Element = f32;
 fn total_of(value: Element) -> f32 { return value; }
 //! end
 struct Sizes { R: u32, C: u32, width: u32, share: f32, accumulate: u32, row_groups: u32, blocks: u32 }
-@group(0) @binding(0) var<storage, read> dy: array<Element>; // [R,C]
-@group(0) @binding(1) var<storage, read> x: array<Element>; // [R,C]
+@group(0) @binding(0) var<storage, read> dy: array<Stored>; // [R,C]
+@group(0) @binding(1) var<storage, read> x: array<Stored>; // [R,C]
 @group(0) @binding(2) var<storage, read> weight: array<Element>; // [C]
 @group(0) @binding(3) var<storage, read> mean: array<f32>; // [R]
 @group(0) @binding(4) var<storage, read> rstd: array<f32>; // [R]
-@group(0) @binding(5) var<storage, read_write> dx: array<Element>; // [R,C]
+@group(0) @binding(5) var<storage, read_write> dx: array<Stored>; // [R,C]
 @group(0) @binding(6) var<storage, read_write> dweight: array<Element>; // [C]
 @group(0) @binding(7) var<storage, read_write> dbias: array<Element>; // [C]
 @group(0) @binding(8) var<storage, read_write> scratch: array<Element>;
@@ -80,19 +76,19 @@ fn rows(group: u32, lane: u32) {
     var g_sum = Element(0.0);
     var gx_sum = Element(0.0);
     for (var c = lane % LANES; c < stop; c += LANES) {
-        let g = dy[start + c] * weight[c];
+        let g = Element(dy[start + c]) * weight[c];
         g_sum += g;
-        gx_sum += g * ((x[start + c] - centre) * scale);
+        gx_sum += g * ((Element(x[start + c]) - centre) * scale);
     }
     let g_mean = reduce_sum(total_of(g_sum), lane) * sizes.share;
     let gx_mean = reduce_sum(total_of(gx_sum), lane) * sizes.share;
     for (var c = lane % LANES; c < stop; c += LANES) {
-        let xhat = (x[start + c] - centre) * scale;
-        let change = scale * (dy[start + c] * weight[c] - g_mean - xhat * gx_mean);
+        let xhat = (Element(x[start + c]) - centre) * scale;
+        let change = scale * (Element(dy[start + c]) * weight[c] - g_mean - xhat * gx_mean);
         if (sizes.accumulate != 0u) {
-            dx[start + c] += change;
+            dx[start + c] = Stored(Element(dx[start + c]) + change);
         } else {
-            dx[start + c] = change;
+            dx[start + c] = Stored(change);
         }
     }
 }
@@ -107,9 +103,9 @@ fn columns(block: u32, column_group: u32, lane: u32) {
     var gx_sum = Element(0.0);
     if (c < sizes.width) {
         for (var r = block * BLOCK + part; r < min(sizes.R, (block + 1u) * BLOCK); r += 8u) {
-            let g = dy[r * sizes.width + c];
+            let g = Element(dy[r * sizes.width + c]);
             g_sum += g;
-            gx_sum += g * ((x[r * sizes.width + c] - mean[r]) * rstd[r]);
+            gx_sum += g * ((Element(x[r * sizes.width + c]) - mean[r]) * rstd[r]);
         }
     }
     parts[part][lane % 32u] = gx_sum;

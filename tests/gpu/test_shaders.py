@@ -5,6 +5,7 @@ import re
 import pytest
 from posttrainllm.backends.gpu import shader
 from posttrainllm.backends.gpu.dispatch import STEMS, stem_of
+from posttrainllm.backends.gpu.options import HALF_ARGUMENTS
 from posttrainllm.ops import KERNELS
 from posttrainllm.ops.spec import WRITTEN
 
@@ -41,9 +42,35 @@ def test_every_kernel_has_a_section_and_every_section_a_kernel():
 
 def test_inputs_that_share_a_buffer_with_an_output_become_read_write():
     text = shader.module("add", "add", (("VECTORS", False),), frozenset({0, 2}))
-    assert "var<storage, read_write> a: array<Element>" in text
-    assert "var<storage, read> b: array<Element>" in text
+    assert "var<storage, read_write> a: array<Stored>" in text
+    assert "var<storage, read> b: array<Stored>" in text
     assert "alias Element = f32;" in text and "//!" not in text
+
+
+def test_a_module_asks_for_what_its_constants_need():
+    given = (("HALF", True), ("VECTORS", True))
+    text = shader.module("add", "add", given, frozenset())
+    assert text.startswith("enable f16;\n") and "alias Stored = vec4<f16>;" in text
+    assert "f16" not in shader.module("add", "add", (("VECTORS", True),), frozenset()).split("HALF")[-1]
+    text = shader.module("add", "add", (("HALF", True), ("SUBGROUPS", True)), frozenset())
+    assert text.startswith("enable f16;\nenable subgroups;\n")
+    assert shader.for_naga(text).startswith("enable f16;\n") and "enable subgroups" not in shader.for_naga(text)
+
+
+@pytest.mark.parametrize("kernel", HALF_ARGUMENTS, ids=str)
+def test_half_arguments_are_stored_as_the_table_says(kernel):
+    """The type of each storage binding, aliases followed to their end."""
+    if "HALF" not in shader.text_of(stem_of(kernel)):
+        pytest.skip(f"{kernel} is not written for half precision yet")
+    given = {"HALF": True} | ({"D": 16} if kernel.startswith("attention") else {})
+    text = "\n".join(shader.Expansion(given).run(shader.sections(stem_of(kernel))[kernel].splitlines()))
+    aliases = dict(re.findall(r"alias (\w+) = ([^;]+);", text))
+    for argument in shader.arguments(text):
+        kind = argument.type.removeprefix("array<").removesuffix(">")
+        while kind in aliases:
+            kind = aliases[kind]
+        if argument.index < shader.FIRST_SCRATCH:
+            assert ("f16" in kind) == (argument.name in HALF_ARGUMENTS[kernel]), f"{argument.name} is {kind}"
 
 
 def test_directives():

@@ -18,6 +18,7 @@ from .options import HALF_BYTES, Options
 
 PARAMS = REGIONS.index("params")
 ALIGN_BYTES = 256
+HALVES_BINDING = 10
 WEIGHTS = ("weight", "wte")
 """Names of half arguments that are weights: read from HALVES where the tape has them in the params region."""
 

@@ -6,51 +6,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ...compile.tape import Tape
-from ...dims import ELEMENT_BYTES, PARTIAL_ELEMENTS
-from .attention_tiles import attention
+from ...dims import ELEMENT_BYTES
 from . import shader
+from .attention_tiles import attention
 from .banks import Banks, place
 from .dispatch import BANK, HALVES, SCRATCH, Binding, Call, Dispatch, Operand, ceil_div
+from .flat import THREADS, adamw, flat, grad_norm, guard, state, vectors
 from .fuse import GELU, NONE
+from .halves import PARAMS
 from .limits import Limits
 from .options import Options
 from .tiles import matmul_tile
 
-THREADS = 256
 BLOCK_ROWS = 64  # of layernorm_backward's column sums; BLOCK in the shader
-
-
-def _vectors(*counts: int) -> bool:
-    return all(count % 4 == 0 for count in counts)
-
-
-def _pieces(call: Call, names: str, whole: int) -> Iterator[tuple[int, dict[str, Operand]]]:
-    """Flat arguments cut where a binding must end: (elements, operands). Cuts are multiples of `whole` elements."""
-    total = call.sizes["N"]
-    most = max(whole, call.limits.binding_bytes // ELEMENT_BYTES // whole * whole)
-    for start in range(0, total, most):
-        count = min(most, total - start)
-        cut = {
-            name: Operand(o.region, o.offset_bytes + start * each, count * each)
-            for name, o, each in ((name, call.operands[name], call.element_bytes(name)) for name in names.split())
-        }
-        yield count, cut
-
-
-def _flat(names: str, values: Callable[[Call], dict] = lambda call: {}) -> Callable[[Call], Iterator[Dispatch]]:
-    """Elementwise kernels: every [N] argument in step."""
-
-    def lower(call: Call) -> Iterator[Dispatch]:
-        flat = " ".join(a.name for a in call.kernel.args if a.dims == ("N",))
-        for count, operands in _pieces(call, flat, 128):
-            vectors = _vectors(count)
-            elements = count // 4 if vectors else count
-            groups = ceil_div(elements, THREADS)
-            yield call.dispatch(
-                names, groups, {"count": elements} | values(call), {"VECTORS": vectors}, operands=operands
-            )
-
-    return lower
 
 
 def _normal(call: Call) -> Iterator[Dispatch]:
@@ -60,19 +28,19 @@ def _normal(call: Call) -> Iterator[Dispatch]:
 
 def _embedding(call: Call) -> Iterator[Dispatch]:
     s = call.sizes
-    vectors = _vectors(s["C"])
-    width = s["C"] // 4 if vectors else s["C"]
+    wide = vectors(s["C"])
+    width = s["C"] // 4 if wide else s["C"]
     groups = ceil_div(s["B"] * s["T"] * width, THREADS)
-    yield call.dispatch("tokens wte wpe x", groups, s | {"width": width}, {"VECTORS": vectors})
+    yield call.dispatch("tokens wte wpe x", groups, s | {"width": width}, {"VECTORS": wide})
 
 
 def _embedding_backward(call: Call) -> Iterator[Dispatch]:
     s = call.sizes
-    vectors = _vectors(s["C"])
-    width = s["C"] // 4 if vectors else s["C"]
+    wide = vectors(s["C"])
+    width = s["C"] // 4 if wide else s["C"]
     lanes = _lanes(width, 8, 64)
     groups = (s["V"] + s["T"]) * ceil_div(width, lanes)
-    constants = {"VECTORS": vectors, "WIDTH": lanes}
+    constants = {"VECTORS": wide, "WIDTH": lanes}
     yield call.dispatch("tokens dx dwte dwpe", groups, s | {"width": width}, constants)
 
 
@@ -86,10 +54,10 @@ def _lanes(elements: int, least: int, most: int) -> int:
 
 def _layernorm(call: Call) -> Iterator[Dispatch]:
     s = call.sizes
-    vectors = _vectors(s["C"])
-    width = s["C"] // 4 if vectors else s["C"]
+    wide = vectors(s["C"])
+    width = s["C"] // 4 if wide else s["C"]
     lanes = _lanes(ceil_div(width, 4), 32, THREADS)
-    constants = {"VECTORS": vectors, "LANES": lanes}
+    constants = {"VECTORS": wide, "LANES": lanes}
     yield call.dispatch(
         "x weight bias y mean rstd",
         ceil_div(s["R"], THREADS // lanes),
@@ -100,10 +68,10 @@ def _layernorm(call: Call) -> Iterator[Dispatch]:
 
 def _layernorm_backward(call: Call) -> Iterator[Dispatch]:
     s = call.sizes
-    vectors = _vectors(s["C"])
-    width = s["C"] // 4 if vectors else s["C"]
+    wide = vectors(s["C"])
+    width = s["C"] // 4 if wide else s["C"]
     lanes = _lanes(ceil_div(width, 4), 32, THREADS)
-    constants = {"VECTORS": vectors, "LANES": lanes, "BLOCK": BLOCK_ROWS}
+    constants = {"VECTORS": wide, "LANES": lanes, "BLOCK": BLOCK_ROWS}
     row_groups, blocks = ceil_div(s["R"], THREADS // lanes), ceil_div(s["R"], BLOCK_ROWS)
     values = s | {
         "width": width,
@@ -131,7 +99,7 @@ CONTIGUOUS = {  # kernel to the letters along which its a, b and out lie
 
 def _vector_flags(call: Call) -> dict[str, bool]:
     letters = CONTIGUOUS[call.kernel.name]
-    return {f"VECTORS_{which}": _vectors(call.sizes[letter]) for which, letter in zip(("A", "B", "OUT"), letters)}
+    return {f"VECTORS_{which}": vectors(call.sizes[letter]) for which, letter in zip(("A", "B", "OUT"), letters)}
 
 
 def _product(reads: str, writes: str, rows: str, columns: str, depth: str) -> Callable[[Call], Iterator[Dispatch]]:
@@ -180,26 +148,13 @@ def _cross_entropy(call: Call) -> Iterator[Dispatch]:
 
 def _cross_entropy_backward(call: Call) -> Iterator[Dispatch]:
     s = call.sizes
-    yield call.dispatch("logits targets lse loss dloss dlogits", ceil_div(s["R"] * s["V"], THREADS), s)
-
-
-def _grad_norm(call: Call) -> Iterator[Dispatch]:
-    partials, total = call.operands["partials"], call.sizes["G"]
-    first = 0
-    for count, operands in _pieces(call, "grad", 64 * PARTIAL_ELEMENTS):
-        vectors = _vectors(count)
-        g = ceil_div(count, PARTIAL_ELEMENTS)
-        operands["partials"] = Operand(
-            partials.region, partials.offset_bytes + first * ELEMENT_BYTES, g * ELEMENT_BYTES
-        )
-        values = {"count": count // 4 if vectors else count, "partial_count": g}
-        yield call.dispatch("grad partials", g, values, {"VECTORS": vectors}, operands=operands)
-        first += g
-    yield call.dispatch("partials norm", 1, {"count": 0, "partial_count": total}, {"VECTORS": False}, "grad_norm_total")
+    more = (state(),) if call.half else ()
+    groups = ceil_div(s["R"] * s["V"], THREADS)
+    yield call.dispatch("logits targets lse loss dloss dlogits", groups, s, more=more)
 
 
 LOWER: dict[str, Callable[[Call], Iterator[Dispatch]]] = {
-    "fill": _flat("x", lambda call: {"value": call.params["value"]}),
+    "fill": flat("x", lambda call: {"value": call.params["value"]}),
     "normal": _normal,
     "embedding": _embedding,
     "embedding_backward": _embedding_backward,
@@ -210,25 +165,30 @@ LOWER: dict[str, Callable[[Call], Iterator[Dispatch]]] = {
     "linear_backward_weight": _product("x dy", "dweight dbias", "I", "O", "R"),
     "attention": attention,
     "attention_backward": attention,
-    "gelu": _flat("x y"),
-    "gelu_backward": _flat("dy x dx"),
-    "add": _flat("a b y"),
+    "gelu": flat("x y"),
+    "gelu_backward": flat("dy x dx"),
+    "add": flat("a b y"),
     "unembed": _product("x wte", "logits", "R", "V", "C"),
     "unembed_backward_input": _product("dlogits wte", "dx", "R", "C", "V"),
     "unembed_backward_weight": _product("x dlogits", "dwte", "V", "C", "R"),
     "cross_entropy": _cross_entropy,
     "cross_entropy_backward": _cross_entropy_backward,
-    "grad_norm": _grad_norm,
-    "adamw": _flat("grad norm recipe param m v", lambda call: {"decayed": call.params["decayed"]}),
+    "grad_norm": grad_norm,
 }
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """A tape's dispatches in order, and where its activations lie."""
+    """A tape's dispatches in order, and where its activations lie.
+
+    refresh writes HALVES anew from the f32 weights: to be run before the tape where they changed otherwise than by a tape
+    with these halves (see upkeep.py). weights: "read", "stepped" (by AdamW, which writes the halves too) or "written".
+    """
 
     dispatches: list[Dispatch]
     banks: Banks
+    refresh: list[Dispatch]
+    weights: str
 
     def buffer_bytes(self) -> dict[int, int]:
         """Bytes needed of scratch, the halves and every bank, by buffer number."""
@@ -247,7 +207,16 @@ def lower(tape: Tape, given: Limits | Options) -> Lowered:
     options = Options.of(given)
     banks = place(tape, options)
     dispatches: list[Dispatch] = []
+    norm, weights = None, "read"
     for step in banks.steps:
         call = Call.of(step.record, step.uses, options, step.epilogue)
+        if call.kernel.name == "adamw":
+            dispatches.extend(adamw(call, banks.halves))
+            norm, weights = call.operands["norm"], "stepped" if weights == "read" else weights
+            continue
         dispatches.extend(LOWER[call.kernel.name](call))
-    return Lowered(dispatches, banks)
+        if any(use.region == PARAMS for use in step.written()):
+            weights = "written"
+    if norm and (options.half or options.guard):
+        dispatches.append(guard(options, norm))
+    return Lowered(dispatches, banks, banks.halves.refresh(options), weights)
