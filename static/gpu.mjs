@@ -1,16 +1,22 @@
 // WebGPU for Python: regions as buffers, and a tape as one closure a step. Python describes each dispatch once (pipeline,
 // bindings, workgroups); replay() encodes them all without crossing back. Runs in a worker of a browser and in Node on Dawn.
 
+import { Steps, SUBMIT_MS } from "./gpu_steps.mjs";
+
 const UNIFORM_STRIDE_BYTES = 256;
 const MOST_AHEAD = 32; // submits under way before Python should wait
-const SUBMIT_MS = 100; // a submit is kept shorter than this: drivers end longer ones
+const READ_BYTES = 64 << 20; // a large region is read in pieces of this size
+const FEATURES = ["shader-f16", "subgroups", "timestamp-query", "chromium-experimental-subgroup-matrix"];
 
 const LIMITS = [
   "maxBufferSize", "maxStorageBufferBindingSize", "maxComputeWorkgroupStorageSize", "maxComputeInvocationsPerWorkgroup",
   "maxStorageBuffersPerShaderStage", "maxComputeWorkgroupsPerDimension", "minStorageBufferOffsetAlignment",
 ];
 
-/** An Engine on the best adapter of `gpu` (navigator.gpu). `clamp` lowers limits (tests). Throws where there is none. */
+/**
+ * An Engine on the best adapter of `gpu` (navigator.gpu), with whatever of FEATURES it has. `clamp` lowers limits, and leaves out the
+ * features named in its list `without` (tests). Throws where there is no adapter.
+ */
 export async function openGPU(gpu, clamp = {}) {
   gpu ??= globalThis.navigator?.gpu;
   if (!gpu) throw new Error("this browser has no WebGPU");
@@ -20,16 +26,19 @@ export async function openGPU(gpu, clamp = {}) {
   for (const name of LIMITS) wanted[name] = clamp[name] ?? adapter.limits[name];
   wanted.maxStorageBuffersPerShaderStage = Math.min(8, wanted.maxStorageBuffersPerShaderStage);
   for (const side of ["X", "Y"]) wanted[`maxComputeWorkgroupSize${side}`] = Math.min(wanted.maxComputeInvocationsPerWorkgroup, adapter.limits[`maxComputeWorkgroupSize${side}`]);
-  const device = await adapter.requestDevice({ requiredLimits: wanted });
-  return new Engine(adapter, device, wanted);
+  const features = FEATURES.filter((name) => adapter.features.has(name) && !clamp.without?.includes(name));
+  const device = await adapter.requestDevice({ requiredLimits: wanted, requiredFeatures: features });
+  return new Engine(adapter, device, wanted, features);
 }
 
 class Engine {
-  constructor(adapter, device, limits) {
+  constructor(adapter, device, limits, features) {
     this.device = device;
     this.queue = device.queue;
     this.limits = JSON.stringify(limits);
     const info = adapter.info ?? {};
+    const matrices = [...(info.subgroupMatrixConfigs ?? [])].map((c) => [c.componentType, c.resultComponentType, c.M, c.N, c.K]);
+    this.features = JSON.stringify({ features, matrices, subgroups: [info.subgroupMinSize ?? 0, info.subgroupMaxSize ?? 0] });
     this.description = [info.description, info.device, info.architecture, info.vendor].find((text) => text) ?? "GPU";
     this.software = Boolean(info.isFallbackAdapter) || /swiftshader|llvmpipe/i.test(this.description);
     this.failed = ""; // why nothing more may be believed; "lost: …" when the device is gone
@@ -37,7 +46,10 @@ class Engine {
     this.pipelines = new Map();
     this.scopes = []; // errors of submits that are still to be reported
     this.ahead = 0;
-    this.parts = 1; // submits a step
+    this.stepMs = 0; // what a training step lately took
+    this.uniforms = new Set(); // of the tapes that are prepared
+    this.idleStaging = [];
+    this.fetched = new Map(); // by number: bytes of a region as they were when fetch() read them
     device.lost.then((lost) => this.fail(`lost: ${lost.message || lost.reason}`));
     device.addEventListener?.("uncapturederror", (event) => this.fail(event.error.message));
   }
@@ -68,21 +80,44 @@ class Engine {
 
   /** Bytes of a Uint8Array to a region. */
   write(index, offset, bytes) {
+    this.fetched.delete(index);
     this.queue.writeBuffer(this.buffers.get(index), offset, bytes);
   }
 
   /** Bytes of a region; rejects when anything before went wrong. */
   async read(index, offset, bytes) {
-    this.staging = this.staging?.size >= bytes ? this.staging : this.device.createBuffer({ size: Math.max(bytes, 65536), usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST });
-    const staging = this.staging;
-    const encoder = this.device.createCommandEncoder();
-    encoder.copyBufferToBuffer(this.buffers.get(index), offset, staging, 0, bytes);
-    this.queue.submit([encoder.finish()]);
-    await staging.mapAsync(GPUMapMode.READ, 0, bytes).catch((error) => this.fail(error.message));
-    await this.settle();
-    const copy = new Uint8Array(staging.getMappedRange(0, bytes)).slice();
-    staging.unmap();
-    return copy;
+    const whole = new Uint8Array(bytes);
+    for (let at = 0; at < bytes; at += READ_BYTES) {
+      const size = Math.min(READ_BYTES, bytes - at);
+      const staging = this.mappable(size);
+      const encoder = this.device.createCommandEncoder();
+      encoder.copyBufferToBuffer(this.buffers.get(index), offset + at, staging, 0, size);
+      this.queue.submit([encoder.finish()]);
+      await staging.mapAsync(GPUMapMode.READ, 0, size).catch((error) => this.fail(error.message));
+      await this.settle();
+      whole.set(new Uint8Array(staging.getMappedRange(0, size)), at);
+      staging.unmap();
+      this.idleStaging.push(staging);
+    }
+    return whole;
+  }
+
+  /** A buffer that can be mapped, of at least so many bytes; given back by pushing it to idleStaging. */
+  mappable(bytes) {
+    const found = this.idleStaging.findIndex((buffer) => buffer.size >= bytes);
+    if (found >= 0) return this.idleStaging.splice(found, 1)[0];
+    while (this.idleStaging.length > 3) this.idleStaging.shift().destroy();
+    return this.make(Math.max(bytes, 4096), GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST);
+  }
+
+  /** Reads whole regions, for view(). `wanted` is JSON: [[number, bytes]…]. */
+  async fetch(wanted) {
+    for (const [index, bytes] of JSON.parse(wanted)) this.fetched.set(index, await this.read(index, 0, bytes));
+  }
+
+  /** Bytes of a region that fetch() read and nothing wrote since; undefined elsewhere. */
+  view(index, offset, bytes) {
+    return this.fetched.get(index)?.subarray(offset, offset + bytes);
   }
 
   /** Waits for the errors of all submits so far; throws the first. */
@@ -124,6 +159,7 @@ class Engine {
       return made;
     }));
     const uniform = this.make(Math.max(uniforms.length, UNIFORM_STRIDE_BYTES), GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST);
+    this.uniforms.add(uniform);
     if (uniforms.length) this.queue.writeBuffer(uniform, 0, uniforms);
     this.device.pushErrorScope("validation");
     const calls = dispatches.map(([pipeline, bindings, size, x, y, z], number) => {
@@ -134,33 +170,46 @@ class Engine {
     const error = await this.device.popErrorScope();
     if (error) this.fail(error.message);
     await this.settle();
-    return { replay: () => this.replay(calls), release: () => uniform.destroy(), dispatches: calls.length };
+    return { calls, replay: () => this.replay(calls), release: () => { this.uniforms.delete(uniform); uniform.destroy(); }, dispatches: calls.length };
   }
 
-  replay(calls) {
-    if (this.failed) throw new Error(this.failed);
-    this.device.pushErrorScope("validation");
-    const idle = this.ahead === 0;
-    const began = performance.now();
-    const size = Math.ceil(calls.length / this.parts);
+  /** Appends a tape to `encoder`, submitting between `parts` of it; returns the encoder to go on with. */
+  encode(encoder, calls, parts) {
+    const size = Math.ceil(calls.length / parts);
     for (let first = 0; first < calls.length; first += size) {
-      const encoder = this.device.createCommandEncoder();
+      if (first) {
+        this.queue.submit([encoder.finish()]);
+        encoder = this.device.createCommandEncoder();
+      }
       const pass = encoder.beginComputePass();
+      const stop = Math.min(calls.length, first + size);
       let last = null;
-      for (const [pipeline, group, x, y, z] of first || size < calls.length ? calls.slice(first, first + size) : calls) {
+      for (let number = first; number < stop; number += 1) {
+        const [pipeline, group, x, y, z] = calls[number];
         if (pipeline !== last) pass.setPipeline((last = pipeline));
         pass.setBindGroup(0, group);
         pass.dispatchWorkgroups(x, y, z);
       }
       pass.end();
-      this.queue.submit([encoder.finish()]);
     }
+    return encoder;
+  }
+
+  /** Runs what submits, with its errors caught for settle(). */
+  guarded(body) {
+    if (this.failed) throw new Error(this.failed);
+    this.fetched.clear();
+    this.device.pushErrorScope("validation");
+    body();
     this.scopes.push(this.device.popErrorScope().then((error) => error && this.fail(error.message)));
+    if (this.scopes.length > 4 * MOST_AHEAD) this.scopes.splice(0, 2 * MOST_AHEAD); // they report through fail() all the same
+  }
+
+  replay(calls) {
+    const parts = this.stepMs ? Math.ceil(this.stepMs / SUBMIT_MS) : 1 + Math.floor(calls.length / 64);
+    this.guarded(() => this.queue.submit([this.encode(this.device.createCommandEncoder(), calls, parts).finish()]));
     this.ahead += 1;
-    this.done = this.queue.onSubmittedWorkDone().then(() => {
-      this.ahead -= 1;
-      if (idle) this.parts = Math.max(this.parts, Math.min(16, Math.ceil((performance.now() - began) / SUBMIT_MS)));
-    }, () => {});
+    this.done = this.queue.onSubmittedWorkDone().then(() => { this.ahead -= 1; }, () => {});
   }
 
   /** Whether so much is under way that the caller should await idle(). */
@@ -174,80 +223,24 @@ class Engine {
     await this.settle();
   }
 
-  ring(index, offset, bytes, every) {
-    return new Ring(this, index, offset, bytes, every);
+  /** What takes blocks of training steps; `parts` is JSON: [[start in a row, number, offset, bytes]…]. */
+  steps(parts, rowBytes, index, offset, bytes) {
+    return new Steps(this, JSON.parse(parts), rowBytes, index, offset, bytes);
+  }
+
+  /** Frees all buffers; pipelines stay, for the next model on this device. */
+  clear() {
+    for (const buffer of [...this.buffers.values(), ...this.idleStaging, ...this.uniforms]) buffer.destroy();
+    this.buffers.clear();
+    this.uniforms.clear();
+    this.fetched.clear();
+    this.idleStaging = [];
+    this.stepMs = 0;
   }
 
   close() {
-    for (const buffer of this.buffers.values()) buffer.destroy();
-    this.buffers.clear();
+    this.clear();
     this.pipelines.clear();
     this.device.destroy();
-  }
-}
-
-/** Numbers of each step on their way to the host: see MetricRing in webgpu_ring.py. */
-class Ring {
-  constructor(engine, index, offset, bytes, every) {
-    Object.assign(this, { engine, index, offset, bytes, every, rows: 0, free: [], flying: [], arrived: [] });
-    this.history = engine.make(bytes * every, GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST);
-  }
-
-  push() {
-    const { engine } = this;
-    const encoder = engine.device.createCommandEncoder();
-    encoder.copyBufferToBuffer(engine.buffers.get(this.index), this.offset, this.history, this.rows * this.bytes, this.bytes);
-    this.rows += 1;
-    const staging = this.rows === this.every ? this.take(encoder) : null;
-    engine.queue.submit([encoder.finish()]);
-    if (staging) this.send(staging);
-  }
-
-  take(encoder) {
-    const size = this.bytes * this.every;
-    const staging = this.free.pop() ?? this.engine.make(size, GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST);
-    encoder.copyBufferToBuffer(this.history, 0, staging, 0, this.rows * this.bytes);
-    return staging;
-  }
-
-  send(staging) {
-    const used = this.rows * this.bytes;
-    this.rows = 0;
-    const before = this.flying.at(-1);
-    const landed = staging.mapAsync(GPUMapMode.READ, 0, used).then(async () => {
-      await before; // rows stay in order
-      await this.engine.settle(); // never a number after an error
-      this.arrived.push(new Uint8Array(staging.getMappedRange(0, used)).slice());
-      staging.unmap();
-      this.free.push(staging);
-      this.flying.splice(this.flying.indexOf(landed), 1);
-    }).catch((error) => this.engine.fail(error.message));
-    this.flying.push(landed);
-  }
-
-  /** Rows that have arrived, in one Uint8Array (empty when none). */
-  poll() {
-    if (this.engine.failed) throw new Error(this.engine.failed);
-    const parts = this.arrived.splice(0);
-    const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
-    let at = 0;
-    for (const part of parts) {
-      whole.set(part, at);
-      at += part.length;
-    }
-    return whole;
-  }
-
-  /** All rows pushed and not yet given. */
-  async drain() {
-    if (this.rows) {
-      const encoder = this.engine.device.createCommandEncoder();
-      const staging = this.take(encoder);
-      this.engine.queue.submit([encoder.finish()]);
-      this.send(staging);
-    }
-    await Promise.all(this.flying);
-    await this.engine.settle();
-    return this.poll();
   }
 }

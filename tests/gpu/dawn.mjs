@@ -8,6 +8,7 @@ const [dawnPath, pyodideFolder, repo] = process.argv.slice(2);
 const dawn = createRequire(import.meta.url)(dawnPath);
 const { loadPyodide } = await import(pathToFileURL(join(pyodideFolder, "pyodide.mjs")));
 const pyodide = await loadPyodide({ indexURL: pyodideFolder + "/" }); // before navigator exists, or it takes Node for a browser
+await pyodide.loadPackage("numpy", { messageCallback: () => {} });
 Object.assign(globalThis, dawn.globals);
 const flags = (process.env.PTL_DAWN_FLAGS ?? "backend=vulkan").split(";");
 const gpu = dawn.create(flags);

@@ -1,23 +1,15 @@
-"""Run under Pyodide by dawn.mjs: a few training steps on WebGPU through gpu.mjs; answers with JSON."""
+"""Run under Pyodide by dawn.mjs: training steps on WebGPU through gpu.mjs, as the page's Trainer sends them; answers with JSON."""
 
 import json
-import struct
 import time
 
+import numpy as np
 from posttrainllm.backends.gpu import tiles
 from posttrainllm.backends.webgpu_browser import open_webgpu
-from posttrainllm.compile.tape import address
 from posttrainllm.errors import DeviceError
 from posttrainllm.model.config import GPTConfig
-from posttrainllm.model.program import DLOSS, LOSS, RECIPE, SEED, initial_weights, pack_recipe, training_step
-
-
-def need_of(*passes) -> dict[str, int]:
-    need: dict[str, int] = {}
-    for each in passes:
-        for region, nbytes in each.plan.region_bytes.items():
-            need[region] = max(need.get(region, 0), nbytes)
-    return need
+from posttrainllm.model.live import GPT
+from posttrainllm.model.program import Program
 
 
 async def refusal(engine, source: str) -> str:
@@ -31,71 +23,75 @@ async def refusal(engine, source: str) -> str:
     return str(error.message) if error else ""
 
 
+def block(asked: dict, config: GPTConfig, first: int, count: int) -> tuple:
+    """(tokens, targets, recipes) of so many of the question's steps."""
+    steps = asked["steps"][first : first + count]
+    shape = (len(steps), config.batch, config.context)
+    tokens, targets = (np.array([step[side] for step in steps], np.int32).reshape(shape) for side in (0, 1))
+    return tokens, targets, [tuple(recipe) for recipe in asked["recipes"][first : first + count]]
+
+
 async def run(asked: str) -> str:
-    """asked: {"config", "steps": [[tokens, targets]…], "recipes", "gradients": names, "clamp", "repeat", "lose"}."""
+    """asked: {"config", "steps": [[tokens, targets]…], "recipes", "gradients": names, "clamp", "repeat", "precision", "lose"}."""
     asked = json.loads(asked)
     if asked.get("quick"):  # tiles that a CPU's driver compiles quickly
         tiles.LARGE, tiles.MIDDLE, tiles.SMALL = (), *[tiles.MatmulTile(32, 32, 8, 4, 4)] * 2
     config = GPTConfig(**asked["config"])
-    machine = await open_webgpu(asked.get("clamp"))
-    initial, step = initial_weights(config), training_step(config)
-    machine.allocate(need_of(initial, step))
-    machine.upload(address(SEED), struct.pack("<Q", 42))
-    machine.upload(address(DLOSS), struct.pack("<f", 1.0))
-    machine.replay(await machine.load_async(initial.tape))
-    seen = []
+    machine = await open_webgpu(asked.get("clamp"), asked.get("precision", "f32"))
+    model, seen = GPT(config, machine, Program(config)), []
     began = time.perf_counter()
-    loaded = await machine.load_async(step.tape, lambda done, total: seen.append((done, total)))
+    await model.prepare(lambda done, total: seen.append((done, total)))
     prepare_seconds = time.perf_counter() - began
-    ring = machine.ring(address(LOSS), 512, every=4)
-    rows = []
-
-    def train(tokens, targets, recipe):
-        machine.upload(address(RECIPE), pack_recipe(recipe))
-        machine.upload(address(step.tokens), struct.pack(f"<{len(tokens)}i", *tokens))
-        machine.upload(address(step.targets), struct.pack(f"<{len(targets)}i", *targets))
-        machine.replay(loaded)
-        ring.push()
-
-    gradients = {}
-    for number, (tokens, targets) in enumerate(asked["steps"]):
-        train(tokens, targets, asked["recipes"][number])
-        rows += ring.poll()
-        if number == 0:
+    model.initialise(42)
+    step, queue = model.program.step, await model.steps()
+    gradients, rows = {}, []
+    for first, count in [(0, 1), *((at, 3) for at in range(1, len(asked["steps"]), 3))]:
+        queue.push(*block(asked, config, first, count))
+        rows += queue.poll()
+        if first == 0:
             for name in asked["gradients"]:
                 gradients[name] = (await machine.download_async(*step.address(name))).hex()
-    rows += await ring.drain_async()
+    rows += await queue.drain()
+    loaded = model._loaded[id(step)]
     answer = {
         "description": machine.description,
         "software": machine.software,
-        "losses": [struct.unpack_from("<f", row, 0)[0] for row in rows],
-        "norms": [struct.unpack_from("<f", row, 256)[0] for row in rows],
+        "features": sorted(machine.features),
+        "losses": [loss for loss, _ in rows],
+        "norms": [norm for _, norm in rows],
         "gradients": gradients, "progress": seen[-1], "dispatches": len(loaded.lowered.dispatches), "prepare_seconds": prepare_seconds,
     }  # fmt: skip
     answer["refused"] = [
-        message for source in asked.get("sources", []) if (message := await refusal(machine._engine, source))
+        message for source in asked.get("sources", []) if (message := await refusal(machine.engine, source))
     ]
     if asked.get("repeat"):
-        tokens, targets = asked["steps"][0]
-        await machine.wait_async()
-        host, began = 0.0, time.perf_counter()
-        for _ in range(asked["repeat"]):
-            start = time.perf_counter()
-            train(tokens, targets, asked["recipes"][-1])
-            host += time.perf_counter() - start
-            if machine.full:
-                await machine.wait_async()
-        await machine.wait_async()
-        answer["step_ms"] = (time.perf_counter() - began) / asked["repeat"] * 1e3
-        answer["host_ms"] = host / asked["repeat"] * 1e3
-        await ring.drain_async()
+        answer |= await timed(asked, config, queue)
     if asked.get("lose"):
-        machine._engine.device.destroy()
+        machine.engine.device.destroy()
         try:
-            for tokens, targets in asked["steps"]:
-                train(tokens, targets, asked["recipes"][0])
-            await machine.download_async(address(LOSS), 4)
+            for first in range(len(asked["steps"])):
+                queue.push(*block(asked, config, first, 1))
+            await queue.drain()
             answer["lost"] = "a number came"
         except DeviceError as error:
             answer["lost"] = error.code
     return json.dumps(answer)
+
+
+async def timed(asked: dict, config: GPTConfig, queue) -> dict:
+    """Milliseconds a step in blocks of `block` (16) steps, three blocks ahead; and Python's part of them."""
+    size, host, done = asked.get("block", 16), 0.0, 0
+    tokens, targets, recipes = (list(part) * size for part in block(asked, config, 0, 1))
+    shape = (size, config.batch, config.context)
+    tokens, targets = np.array(tokens).reshape(shape), np.array(targets).reshape(shape)
+    began = time.perf_counter()
+    for _ in range(max(3, asked["repeat"] // size)):
+        start = time.perf_counter()
+        queue.push(tokens, targets, recipes)
+        rows = queue.poll()
+        host += time.perf_counter() - start
+        done += len(rows)
+        while queue.under_way > 3:
+            done += len(await queue.landed())
+    done += len(await queue.drain())
+    return {"step_ms": (time.perf_counter() - began) / done * 1e3, "host_ms": host / done * 1e3}

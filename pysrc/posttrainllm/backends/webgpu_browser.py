@@ -1,19 +1,21 @@
 """webgpu, in a browser (or Node on Dawn): tapes on WebGPU through static/gpu.mjs. A step is a handful of calls into JavaScript.
 
-What a browser answers later, Python awaits: load_async, download_async, ring.drain_async. The plain load and download wait
-through JSPI where the browser has it.
+What a browser answers later, Python awaits: load_all_async, ready_async, download_async, fetch_async, the step queue's landed.
+The plain load and download wait through JSPI where the browser has it.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..compile.graph import REGIONS
 from ..compile.tape import Tape
 from ..errors import DeviceUnavailableError
+from ..waiting import now
 from .gpu.dispatch import Dispatch
 from .gpu.faults import device_error
+from .gpu.kinds import by_kind
 from .gpu.limits import NAMES, Limits
 from .gpu.lower import Lowered, lower
 from .gpu.memory import Memory
@@ -33,29 +35,26 @@ class Loaded:
     checked: int = -1
     prepared: object = None
     replay: object = None
-    progress: object = field(default=None, repr=False)
 
 
-async def open_webgpu(clamp: dict[str, int] | None = None) -> WebGPUMachine:
-    """The machine of this page's WebGPU. `clamp` lowers limits by WebGPU's names (tests).
+async def open_webgpu(clamp: dict | None = None, precision: str = "f32", engine=None) -> WebGPUMachine:
+    """A machine on this page's WebGPU, or on an `engine` (of a machine before) whose device goes on being used.
 
-    The worker registers static/gpu.mjs as the module posttrainllm_gpu. Raises DeviceUnavailableError.
+    The worker registers static/gpu.mjs as the module posttrainllm_gpu. `clamp` lowers limits by WebGPU's names and leaves out the
+    features in its list `without` (tests). Raises DeviceUnavailableError.
     """
     import posttrainllm_gpu as host
     from js import Object
     from pyodide.ffi import JsException, to_js
 
     try:
-        engine = (
-            await host.openGPU(None, to_js(clamp or {}, dict_converter=Object.fromEntries))
-            if clamp
-            else await host.openGPU()
-        )
+        if engine is None:
+            engine = await host.openGPU(None, to_js(clamp or {}, dict_converter=Object.fromEntries))
     except JsException as error:
         raise DeviceUnavailableError(
             "webgpu", "the browser gives the page a GPU", str(error), "the CPU engine is used"
         ) from error
-    return WebGPUMachine(engine)
+    return WebGPUMachine(engine, precision)
 
 
 class WebGPUMachine:
@@ -63,12 +62,15 @@ class WebGPUMachine:
 
     name = "webgpu"
 
-    def __init__(self, engine) -> None:
-        self._engine, self._write = engine, engine.write
+    def __init__(self, engine, precision: str = "f32") -> None:
+        self.engine, self._engine, self._write = engine, engine, engine.write
+        self.precision = precision
         given = json.loads(engine.limits)
         self.limits = Limits(**{ours: int(given[theirs]) for ours, theirs in NAMES.items()})
         self.description = f"WebGPU, {engine.description}"
         self.software = bool(engine.software)  # a CPU that plays a GPU: right, and slower than the cpu engine
+        found = json.loads(engine.features)
+        self.features = set(found["features"])
         self._memory = Memory(self.limits)
         self._tokens = TokenCheck()
 
@@ -98,33 +100,59 @@ class WebGPUMachine:
     async def download_async(self, address: int, nbytes: int) -> bytes:
         """Bytes of a region, once the GPU is there."""
         index, offset = self._place(address, nbytes)
-        return (await self._await(self._engine.read(index, offset, nbytes))).to_bytes()
+        kept = self._engine.view(index, offset, nbytes)
+        return (kept or await self._await(self._engine.read(index, offset, nbytes))).to_bytes()
 
     def download(self, address: int, nbytes: int) -> bytes:
-        return _wait(self.download_async(address, nbytes))
+        return now(self.download_async(address, nbytes))
 
-    def view(self, address: int, nbytes: int) -> memoryview:
-        """A copy, to be read: a GPU's memory cannot be looked into."""
-        return memoryview(self.download(address, nbytes))
+    async def fetch_async(self, regions: list[str]) -> None:
+        """Read whole regions to where `view` finds them at once, until the next replay or upload."""
+        wanted = [[REGIONS.index(region), self._memory.nbytes[REGIONS.index(region)]] for region in regions]
+        await self._await(self._engine.fetch(json.dumps(wanted)))
+
+    def view(self, address: int, nbytes: int):
+        """To be read: a JavaScript Uint8Array of what was fetched, or a copy: a GPU's memory cannot be looked into."""
+        return self._engine.view(*self._place(address, nbytes), nbytes) or memoryview(self.download(address, nbytes))
+
+    async def load_all_async(self, tapes: list[Tape], progress=None) -> list[Loaded]:
+        """Lower tapes and compile their pipelines; progress(done, all) is called as they come."""
+        made = [Loaded(tape, lower(tape, self.limits), self._tokens.ranges_of(tape)) for tape in tapes]
+        for loaded in made:
+            for number, nbytes in loaded.lowered.buffer_bytes().items():
+                self._resize(number, nbytes)
+        counts = [0] * len(made)
+
+        def told(which: int):
+            def tell(done: int, total: int) -> None:
+                counts[which] = done / max(1, total)
+                progress(int(sum(counts) / len(counts) * 100), 100)
+
+            return tell
+
+        for which, loaded in enumerate(made):
+            await self._prepare(loaded, told(which) if progress else None)
+        return made
 
     async def load_async(self, tape: Tape, progress=None) -> Loaded:
-        """Lower a tape and compile its pipelines; progress(done, all) is called as they come."""
-        loaded = Loaded(tape, lower(tape, self.limits), self._tokens.ranges_of(tape), progress=progress)
-        for number, nbytes in loaded.lowered.buffer_bytes().items():
-            self._resize(number, nbytes)
-        await self._prepare(loaded)
-        return loaded
+        """`load_all_async` of one."""
+        return (await self.load_all_async([tape], progress))[0]
 
     def load(self, tape: Tape) -> Loaded:
-        return _wait(self.load_async(tape))
+        return now(self.load_async(tape))
 
-    async def _prepare(self, loaded: Loaded) -> None:
+    async def ready_async(self, loaded: Loaded) -> None:
+        """Prepare a tape again where a buffer has moved since."""
+        if loaded.generation != self._memory.generation:
+            await self._prepare(loaded)
+
+    async def _prepare(self, loaded: Loaded, tell=None) -> None:
         from pyodide.ffi import create_proxy, to_js
 
         if loaded.prepared is not None:
             loaded.prepared.release()
         plan, uniforms = describe(loaded.lowered.dispatches, self._memory)
-        progress = create_proxy(loaded.progress) if loaded.progress else None
+        progress = create_proxy(tell) if tell else None
         try:
             loaded.prepared = await self._await(self._engine.prepare(plan, to_js(uniforms), progress))
         finally:
@@ -134,12 +162,20 @@ class WebGPUMachine:
 
     def replay(self, loaded: Loaded) -> None:
         self._tokens.require(loaded)
-        if loaded.generation != self._memory.generation:
-            _wait(self._prepare(loaded))
+        now(self.ready_async(loaded))
         self._memory.last = loaded.lowered
         self._call(loaded.replay)
-        if self._engine.full and _may_wait():
-            self.wait()
+
+    def steps(self, loaded: Loaded, parts: list[tuple[int, int, int]], row_bytes: int, metrics: int, nbytes: int) -> StepQueue:
+        """What takes blocks of steps: see Machine.steps."""
+        places = [[start, *self._place(address, size), size] for start, address, size in parts]
+        index, offset = self._place(metrics, nbytes)
+        made = self._engine.steps(json.dumps(places), row_bytes, index, offset, nbytes)
+        return StepQueue(self, loaded, made, nbytes)
+
+    def memory(self) -> dict[str, int]:
+        """Bytes held, by kind."""
+        return by_kind(self._memory.nbytes)
 
     @property
     def full(self) -> bool:
@@ -152,12 +188,7 @@ class WebGPUMachine:
 
     def wait(self) -> None:
         """The same, from plain code."""
-        _wait(self.wait_async())
-
-    def ring(self, address: int, nbytes: int, every: int = 8) -> MetricRing:
-        """Numbers of each step, read back without waiting for the GPU."""
-        index, offset = self._place(address, nbytes)
-        return MetricRing(self, self._engine.ring(index, offset, nbytes, every), nbytes)
+        now(self.wait_async())
 
     def _call(self, method, *args):
         from pyodide.ffi import JsException
@@ -176,30 +207,45 @@ class WebGPUMachine:
             raise device_error(str(error)) from error
 
     def close(self) -> None:
-        self._engine.close()
+        """Give all memory back; the device and its compiled pipelines stay for the next machine on it."""
+        self._engine.clear()
 
 
-class MetricRing:
-    """As in webgpu_ring.py: push() after each replay; poll() gives the rows that have arrived, in order; drain() all."""
+class StepQueue:
+    """Blocks of steps behind gpu_steps.mjs's Steps; see Machine.steps in base.py."""
 
-    def __init__(self, machine: WebGPUMachine, ring, nbytes: int) -> None:
-        self._machine, self._ring, self._push, self.nbytes = machine, ring, ring.push, nbytes
+    def __init__(self, machine: WebGPUMachine, loaded: Loaded, steps, nbytes: int) -> None:
+        self._machine, self._loaded, self._steps, self._nbytes = machine, loaded, steps, nbytes
+        self._push = steps.push
 
-    def push(self) -> None:
-        self._push()
+    @property
+    def under_way(self) -> int:
+        """Blocks that have not come back."""
+        return int(self._steps.underWay)
+
+    @property
+    def step_seconds(self) -> float:
+        """Seconds a step lately took; 0 while unknown."""
+        return self._steps.stepMs / 1e3
+
+    def push(self, image, count: int, bounds) -> None:
+        """Send a block: `count` rows; bounds are (least, most) of its tokens and of its targets."""
+        from pyodide.ffi import to_js
+
+        machine, loaded = self._machine, self._loaded
+        machine._tokens.require_bounds(loaded, bounds)
+        now(machine.ready_async(loaded))
+        machine._memory.last = loaded.lowered
+        machine._call(self._push, loaded.prepared.calls, to_js(image), count)
 
     def poll(self) -> list[bytes]:
-        return self._split(self._machine._call(self._ring.poll).to_bytes())
+        """Rows that came back since the last call, in order."""
+        data, size = self._machine._call(self._steps.poll).to_bytes(), self._nbytes
+        return [data[at : at + size] for at in range(0, len(data), size)]
 
-    async def drain_async(self) -> list[bytes]:
-        """All rows pushed and not yet given."""
-        return self._split((await self._machine._await(self._ring.drain())).to_bytes())
-
-    def drain(self) -> list[bytes]:
-        return _wait(self.drain_async())
-
-    def _split(self, data: bytes) -> list[bytes]:
-        return [data[at : at + self.nbytes] for at in range(0, len(data), self.nbytes)]
+    async def landed(self) -> None:
+        """Until the oldest block is back."""
+        await self._machine._await(self._steps.landed())
 
 
 def describe(dispatches: list[Dispatch], memory: Memory) -> tuple[str, bytes]:
@@ -217,21 +263,3 @@ def describe(dispatches: list[Dispatch], memory: Memory) -> tuple[str, bytes]:
         calls.append([pipeline, bindings, len(dispatch.uniforms), *dispatch.groups])
     uniforms = b"".join(d.uniforms.ljust(UNIFORM_STRIDE_BYTES, b"\0") for d in dispatches)
     return json.dumps({"sources": list(sources), "pipelines": list(pipelines), "dispatches": calls}), uniforms
-
-
-def _may_wait() -> bool:
-    from pyodide.ffi import can_run_sync
-
-    return can_run_sync()
-
-
-def _wait(coroutine):
-    """Run a coroutine to its end from plain code. Needs JSPI."""
-    from pyodide.ffi import run_sync
-
-    if not _may_wait():
-        coroutine.close()
-        raise DeviceUnavailableError(
-            "webgpu", "this browser lets Python wait (JSPI)", "it does not here", "use the async methods"
-        )
-    return run_sync(coroutine)

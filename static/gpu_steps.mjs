@@ -1,0 +1,86 @@
+// Training steps on a GPU, several a submit: what static/gpu.mjs's Engine.steps gives.
+
+export const SUBMIT_MS = 100; // a submit is kept shorter than this: drivers end longer ones, and a screen waits for them
+const FIRST_PARTS = 8; // submits of a step while nobody knows how long it takes
+
+/**
+ * Blocks of training steps (see Machine.steps in base.py): a row of inputs is copied to its places before each step, the metrics
+ * after it to a buffer that is mapped when the block is done. So nothing waits for the host between steps, and a browser that
+ * looks at finished work every 100 ms only delays numbers.
+ */
+export class Steps {
+  constructor(engine, parts, rowBytes, index, offset, bytes) {
+    Object.assign(this, { engine, parts, rowBytes, index, offset, bytes, flying: [], arrived: [], feed: null, landedAt: 0 });
+  }
+
+  get underWay() {
+    return this.flying.length;
+  }
+
+  get stepMs() {
+    return this.engine.stepMs;
+  }
+
+  /** Sends `count` rows, the bytes of `image`, through `calls` (a prepared tape's). */
+  push(calls, image, count) {
+    const { engine, bytes, rowBytes } = this;
+    const { device, queue, buffers, stepMs } = engine;
+    const parts = stepMs ? Math.max(1, Math.ceil(stepMs / SUBMIT_MS)) : FIRST_PARTS;
+    const bundle = stepMs ? Math.max(1, Math.floor(SUBMIT_MS / stepMs)) : 1;
+    const sent = performance.now();
+    let staging;
+    engine.guarded(() => {
+      staging = engine.mappable(count * bytes);
+      if (!this.feed || this.feed.size < image.length) {
+        this.feed?.destroy();
+        this.feed = engine.make(image.length, GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST);
+      }
+      queue.writeBuffer(this.feed, 0, image);
+      let encoder = device.createCommandEncoder();
+      for (let row = 0; row < count; row += 1) {
+        for (const [start, index, offset, size] of this.parts) encoder.copyBufferToBuffer(this.feed, row * rowBytes + start, buffers.get(index), offset, size);
+        encoder = engine.encode(encoder, calls, parts);
+        encoder.copyBufferToBuffer(buffers.get(this.index), this.offset, staging, row * bytes, bytes);
+        if ((row + 1) % bundle === 0 || row + 1 === count) {
+          queue.submit([encoder.finish()]);
+          encoder = device.createCommandEncoder();
+        }
+      }
+    });
+    const before = this.flying.at(-1);
+    const landed = staging.mapAsync(GPUMapMode.READ, 0, count * bytes).then(async () => {
+      await before; // rows stay in order
+      await engine.settle(); // never a number after an error
+      this.arrived.push(new Uint8Array(staging.getMappedRange(0, count * bytes)).slice());
+      staging.unmap();
+      engine.idleStaging.push(staging);
+      const now = performance.now();
+      engine.stepMs = (now - Math.max(sent, this.landedAt)) / count;
+      this.landedAt = now;
+    }).catch((error) => engine.fail(error.message)).finally(() => this.flying.splice(this.flying.indexOf(landed), 1));
+    this.flying.push(landed);
+  }
+
+  /** Until the oldest block is back. */
+  async landed() {
+    await this.flying[0];
+    if (this.engine.failed) throw new Error(this.engine.failed);
+  }
+
+  /** Rows that are back, in one Uint8Array (empty when none). */
+  poll() {
+    if (this.engine.failed) throw new Error(this.engine.failed);
+    const parts = this.arrived.splice(0);
+    const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
+    let at = 0;
+    for (const part of parts) {
+      whole.set(part, at);
+      at += part.length;
+    }
+    return whole;
+  }
+
+  close() {
+    this.feed?.destroy();
+  }
+}
