@@ -16,7 +16,7 @@ from .fuse import GELU, NONE
 from .halves import PARAMS
 from .limits import Limits
 from .options import Options
-from .tiles import matmul_tile
+from .tiles import LAYOUTS, matmul_tile
 
 BLOCK_ROWS = 64  # of layernorm_backward's column sums; BLOCK in the shader
 
@@ -107,7 +107,7 @@ def _product(reads: str, writes: str, rows: str, columns: str, depth: str) -> Ca
 
     def lower(call: Call) -> Iterator[Dispatch]:
         s = call.sizes
-        tile, chunk = matmul_tile(s[rows], s[columns], s[depth], call.limits)
+        tile, chunk = matmul_tile(LAYOUTS[call.kernel.name], s[rows], s[columns], s[depth], call.options)
         chunks = ceil_div(s[depth], chunk)
         flags = _vector_flags(call)
         elements = s[rows] * s[columns] + ("dbias" in writes) * s[columns]
