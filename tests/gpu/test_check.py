@@ -9,7 +9,7 @@ from posttrainllm.errors import SelfTestError
 pytestmark = pytest.mark.native_only(reason="wgpu-py drives the GPU here; e2e does in the browser")
 SOURCE = Dispatch.source
 FAULTS = [
-    ("attention_backward", "dqkv[at] = value.x;", "dqkv[at] = 0.0;", r"gradient of blocks\.1\.attn\.qkv"),
+    ("attention_backward", "dqkv[at] = Element(value.x);", "dqkv[at] = Element(0.0);", r"gradient of blocks\.1\.attn\.qkv"),
     ("layernorm_backward", "dweight[c] += sum;", "dweight[c] += 0.0 * sum;", r"gradient of ln_f\.weight; only zeros"),
     (
         "cross_entropy_backward",

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import logging
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ..compile.graph import REGIONS
 from ..compile.tape import Tape
 from ..errors import DeviceError, DeviceUnavailableError
-from .gpu.dispatch import Dispatch
+from .gpu.dispatch import STATE, Dispatch
 from .gpu.faults import device_error
 from .gpu.limits import NAMES, Limits
 from .gpu.lower import Lowered, lower
 from .gpu.memory import Memory
+from .gpu.options import Options
 from .gpu.ranges import TokenCheck
+from .gpu.shader import for_naga
+from .gpu.upkeep import HALTED_BYTE, LAST_SCALE_BYTE, Upkeep
 from .webgpu_ring import MetricRing
 from .webgpu_steps import Pace, StepQueue
 
@@ -30,6 +34,7 @@ class Loaded:
     ranges: list
     generation: int = -1
     checked: int = -1
+    refresh: list = field(default_factory=list)
     calls: list = field(default_factory=list)
     kept: list = field(default_factory=list)
 
@@ -75,21 +80,27 @@ class Watch(logging.Handler):
 
 
 class WebGPUMachine:
-    """A GPU. `limits` lowers what is asked of the adapter (tests run at WebGPU's defaults)."""
+    """A GPU. `limits` lowers what is asked of the adapter (tests run at WebGPU's defaults); precision "f16" stores
+    activations in half precision. Raises DeviceUnavailableError where the adapter cannot."""
 
     name = "webgpu"
 
-    def __init__(self, adapter=None, limits: Limits | None = None) -> None:
+    def __init__(self, adapter=None, limits: Limits | None = None, precision: str = "f32") -> None:
         adapter = adapter or open_adapter()
         import wgpu
 
         self._wgpu = wgpu
         self.limits = limits or replace(native_limits(adapter), storage_buffers=8)
+        self.options = Options(self.limits, precision, guard=True)
+        if self.options.half and "shader-f16" not in adapter.features:
+            raise DeviceUnavailableError(
+                "webgpu", "half precision needs a GPU with shader-f16", "this one has none", 'use precision="f32"'
+            )
         wanted = {theirs: getattr(self.limits, ours) for ours, theirs in NAMES.items()}
         wanted |= dict.fromkeys(("maxComputeWorkgroupSizeX", "maxComputeWorkgroupSizeY"), self.limits.invocations)
         self._watch = Watch()
         logging.getLogger("wgpu").addHandler(self._watch)
-        features = {"timestamp-query"} & set(adapter.features)
+        features = {"timestamp-query", *(["shader-f16"] if self.options.half else [])} & set(adapter.features)
         self._device = self._call(
             adapter.request_device_sync, required_features=sorted(features), required_limits=_dashed(wanted)
         )
@@ -101,7 +112,9 @@ class WebGPUMachine:
         self._memory = Memory(self.limits)
         self._tokens = TokenCheck()
         self._pipelines: dict = {}
-        self._dirty = False
+        self._upkeep = Upkeep(self.options)
+        self._resize(STATE, len(self._upkeep.state()))
+        self._call(self._queue.write_buffer, self._buffers[STATE], 0, self._upkeep.state())
         self.pace = Pace()
 
     def _call(self, method: Callable, *args, **kwargs):
@@ -152,6 +165,7 @@ class WebGPUMachine:
         data = memoryview(data).cast("B")
         buffer, offset = self._place(address, len(data))
         self._tokens.uploaded(address, data)
+        self._upkeep.uploaded(address)
         self._call(self._queue.write_buffer, buffer, offset, data)
 
     def download(self, address: int, nbytes: int) -> bytes:
@@ -169,7 +183,7 @@ class WebGPUMachine:
     # Tapes
 
     def load(self, tape: Tape) -> Loaded:
-        loaded = Loaded(tape, lower(tape, self.limits), self._tokens.ranges_of(tape))
+        loaded = Loaded(tape, lower(tape, self.options), self._tokens.ranges_of(tape))
         for number, nbytes in loaded.lowered.buffer_bytes().items():
             self._resize(number, nbytes)
         self._prepare(loaded)
@@ -187,7 +201,7 @@ class WebGPUMachine:
                 self._device.create_bind_group_layout,
                 entries=[{"binding": index, "visibility": compute, "buffer": {"type": kind}} for index, kind in kinds],
             )
-            module = self._call(self._device.create_shader_module, code=dispatch.source())
+            module = self._call(self._device.create_shader_module, code=for_naga(dispatch.source()))
             pipeline = self._call(
                 self._device.create_compute_pipeline,
                 layout=self._call(self._device.create_pipeline_layout, bind_group_layouts=[layout]),
@@ -198,7 +212,7 @@ class WebGPUMachine:
 
     def _prepare(self, loaded: Loaded) -> None:
         """Bind groups and uniforms for the buffers as they are now."""
-        dispatches = loaded.lowered.dispatches
+        dispatches = [*loaded.lowered.refresh, *loaded.lowered.dispatches]
         uniforms = self._make(UNIFORM_STRIDE_BYTES * max(1, len(dispatches)), "UNIFORM COPY_DST")
         image = b"".join(d.uniforms.ljust(UNIFORM_STRIDE_BYTES, b"\0") for d in dispatches)
         if image:
@@ -227,6 +241,8 @@ class WebGPUMachine:
             group = self._call(self._device.create_bind_group, layout=layout, entries=entries)
             loaded.calls.append((pipeline._internal, group._internal, *dispatch.groups))
             loaded.kept.append(group)
+        first = len(loaded.lowered.refresh)
+        loaded.refresh, loaded.calls = loaded.calls[:first], loaded.calls[first:]
         loaded.generation = self._memory.generation
 
     def replay(self, loaded: Loaded) -> None:
@@ -236,11 +252,24 @@ class WebGPUMachine:
         self.submit(self.encode(self._device.create_command_encoder(), calls, parts))
 
     def calls_of(self, loaded: Loaded) -> list:
-        """The tape's dispatches for the buffers as they are now; it is taken to run next."""
+        """The tape's dispatches for the buffers as they are now; it is taken to run next. What must be done first is sent."""
         if loaded.generation != self._memory.generation:
             self._prepare(loaded)
         self._memory.last = loaded.lowered
+        refresh, clear = self._upkeep.before(loaded.lowered)
+        if clear:
+            self.reset_guard()
+        if refresh:
+            self.submit(self.encode(self._device.create_command_encoder(), loaded.refresh, 1))
         return loaded.calls
+
+    def reset_guard(self) -> None:
+        """Let steps change the weights again after a gradient norm that was not finite stopped them."""
+        self._call(self._queue.write_buffer, self._buffers[STATE], HALTED_BYTE, bytes(4))
+
+    def gradient_scale(self) -> float:
+        """What the gradients of the step before are multiplied by: the loss scale in f16, else 1."""
+        return struct.unpack("<f", self._call(self._queue.read_buffer, self._buffers[STATE], LAST_SCALE_BYTE, 4))[0]
 
     def check_bounds(self, loaded: Loaded, bounds) -> None:
         """Raise DataError where a block's tokens or targets leave the vocabulary."""
