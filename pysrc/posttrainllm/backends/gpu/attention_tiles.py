@@ -66,13 +66,14 @@ class AttentionTile:
         memory = self.memory_bytes(entry, width)
         return possible and memory <= limits.workgroup_memory_bytes and self.threads <= limits.invocations
 
-    def constants(self, width: int = 64) -> dict[str, object]:
-        """As the shader's constants."""
-        if not self.RESIDENT:
-            return asdict(self)
-        wide = ceil_div(width, 4)
-        unroll = next(n for n in range(min(self.UNROLL_D, wide), 0, -1) if wide % n == 0)
-        return asdict(self) | {"CHUNK": 4 * wide, "UNROLL_D": unroll}
+    def constants(self, entry: str = "attention", width: int = 64) -> dict[str, object]:
+        """As the shader's constants, for an entry at head width `width`."""
+        given = {"D": width, "VECTORS": width % 4 == 0, "KEYS": entry == "attention_backward_keys"} | asdict(self)
+        if self.RESIDENT:
+            wide = ceil_div(width, 4)
+            unroll = next(n for n in range(min(self.UNROLL_D, wide), 0, -1) if wide % n == 0)
+            given |= {"CHUNK": 4 * wide, "UNROLL_D": unroll}
+        return given
 
 
 def resident(rows: int, cols: int, rt: int, ct: int, **more) -> AttentionTile:
@@ -112,6 +113,5 @@ def attention(call: Call) -> Iterator[Dispatch]:
     s = call.sizes
     for entry, names in ENTRIES[call.kernel.name]:
         tile = attention_tile(entry, s["B"] * s["H"], s["T"], s["D"], call.limits)
-        constants = {"D": s["D"], "VECTORS": s["D"] % 4 == 0, "KEYS": entry == "attention_backward_keys"}
         groups = (ceil_div(s["T"], tile.ROWS), s["B"] * s["H"], 1)
-        yield call.dispatch(names, groups, s, constants | tile.constants(s["D"]), entry)
+        yield call.dispatch(names, groups, s, tile.constants(entry, s["D"]), entry)
