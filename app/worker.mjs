@@ -1,6 +1,7 @@
 // The trainer's worker: Pyodide with the package, the C++ engine beside it, and the Session that the page talks to.
 // JavaScript here only carries: it loads, hands over bytes, and passes messages on.
 import { openEngine } from './wasm.mjs';
+import * as gpu from './gpu.mjs';
 
 const BASE = new URL('./', import.meta.url).href;
 const early = [];
@@ -53,6 +54,7 @@ async function begin({ stop_flag }) {
     const pyodide = await startPython(await import(`${indexURL}pyodide.mjs`), indexURL, await state);
     boot('package', 0.7, 'Loading the trainer');
     pyodide.registerJsModule('posttrainllm_host', host(pyodide, site));
+    pyodide.registerJsModule('posttrainllm_gpu', gpu);
     pyodide.unpackArchive(await wheel, 'zip', { extractDir: '/lib/posttrainllm' });
     await pyodide.runPythonAsync(await main, { filename: 'worker.py' });
   } catch (error) {
@@ -70,6 +72,8 @@ function host(pyodide, site) {
   return {
     open_engine: (bytes, threads) => openEngine({ base: BASE, bytes, threads }),
     default_threads: () => (self.crossOriginIsolated ? Math.max(1, Math.min(8, navigator.hardwareConcurrency || 1)) : 1),
+    has_gpu: () => Boolean(navigator.gpu),
+    load_numpy: () => pyodide.loadPackage('numpy', { messageCallback: () => {} }),
     isolated: () => self.crossOriginIsolated === true,
     device_gigabytes: () => navigator.deviceMemory ?? 0,
     bigint: (number) => BigInt(number),

@@ -11,17 +11,22 @@ importlib.invalidate_caches()
 
 import posttrainllm_host as host  # noqa: E402
 from posttrainllm.backends.wasm import LIMIT_BYTES, OVERHEAD_BYTES, open_wasm  # noqa: E402
+from posttrainllm.backends.webgpu_browser import open_webgpu  # noqa: E402
 from posttrainllm.data.corpus import Corpus  # noqa: E402
-from posttrainllm.errors import PostTrainError, SelfTestError, StoreError, StoreQuotaError  # noqa: E402
+from posttrainllm.errors import DeviceError, PostTrainError, SelfTestError, StoreError, StoreQuotaError  # noqa: E402
+from posttrainllm.model import webgpu_check  # noqa: E402
 from posttrainllm.model.selftest import check  # noqa: E402
 from posttrainllm.session import Host, Session  # noqa: E402
+from posttrainllm.session.host import Short  # noqa: E402
 from posttrainllm.store.memory import MemoryVolume  # noqa: E402
 from posttrainllm.store.opfs import OpfsVolume  # noqa: E402
 from posttrainllm.store.runs import RunStore  # noqa: E402
 
 
 class PageHost(Host):
-    """Engines from WebAssembly, runs in the origin-private file system, the stop flag from shared memory."""
+    """Engines: WebGPU where a real GPU passes its test, else WebAssembly on threads, else on one. Runs in the origin-private file
+    system, the stop flag from shared memory.
+    """
 
     def __init__(self, store: RunStore, persistent: bool) -> None:
         super().__init__(store=store)
@@ -32,8 +37,46 @@ class PageHost(Host):
         self._bundled: Corpus | None = None
         self._threads: int | None = None
         self._refused = ""
+        self.gpu = None  # the machine in use, where it is a GPU
+        self._gpu_engine, self._tested, self._no_gpu, self._gpu_description = None, None, "", ""
 
     async def open_machine(self, total_bytes: int):
+        if self.device in ("auto", "webgpu"):
+            self.gpu = await self._open_gpu()
+            if self.gpu is not None:
+                return self.gpu
+        self.gpu = None
+        return await self._open_cpu(total_bytes)
+
+    async def _open_gpu(self):
+        """A GPU that passed its self-test; None, with the reason kept, where there is none. One device serves all models."""
+        if not host.has_gpu():
+            self._no_gpu = "This browser has no WebGPU."
+            return None
+        if self._no_gpu and self.device == "auto":
+            return None
+        if self._gpu_engine is not None and self._gpu_engine.failed:
+            self._gpu_engine = None
+        self._no_gpu, machine = "", None
+        try:
+            await host.load_numpy()
+            machine = await open_webgpu(precision=self.precision, engine=self._gpu_engine)
+            self._gpu_description = machine.description
+            if machine.software and self.device == "auto":
+                self._no_gpu = f"{machine.description} is a CPU that plays a GPU: the C++ engine is faster."
+            elif (machine.engine, self.precision) != self._tested:
+                await webgpu_check.check(machine)
+                machine.close()
+                self._gpu_engine, self._tested = machine.engine, (machine.engine, self.precision)
+                machine = await open_webgpu(precision=self.precision, engine=machine.engine)
+        except (DeviceError, SelfTestError) as error:
+            self._no_gpu = str(error)
+        if self._no_gpu and machine is not None:
+            self._gpu_engine = None
+            machine.engine.close()
+        return None if self._no_gpu else machine
+
+    async def _open_cpu(self, total_bytes: int):
         machine = await open_wasm(total_bytes, self._threads)
         try:
             check(machine)
@@ -42,10 +85,33 @@ class PageHost(Host):
             if machine.threads == 1 or not isinstance(error, SelfTestError):
                 raise
             self._threads, self._refused = 1, str(error)  # degrade in order: the build without threads may still be right
-            return await self.open_machine(total_bytes)
+            return await self._open_cpu(total_bytes)
         return machine
 
+    def offers(self) -> list[dict]:
+        gpu = {
+            "name": "webgpu", "description": self._gpu_description or "GPU (WebGPU)", "chosen": False,
+            "available": bool(host.has_gpu()), "why": self._no_gpu or "Not in use now.",
+        }
+        cpu = {"name": "cpu", "description": "CPU, WebAssembly SIMD", "chosen": False, "available": True, "why": "Always there."}
+        return [gpu, cpu]
+
+    def reach_of(self, program):
+        if self.gpu is None:
+            return super().reach_of(program)
+        limits, regions = self.gpu.limits, program.region_bytes()
+        largest = max(nbytes for region, nbytes in regions.items() if region != "arena")  # activations may lie in several
+        if largest > limits.buffer_bytes:
+            return Short(largest, limits.buffer_bytes, " in one buffer of this GPU")
+        weight = max(value.nbytes for value in program.layout.values().values())
+        return Short(weight, limits.binding_bytes, " for one weight") if weight > limits.binding_bytes else None
+
     def why(self, machine) -> str:
+        if machine.name == "webgpu":
+            return "The GPU, which passed its self-test: loss and every gradient of a small model as the reference has them."
+        return f"{self._why_cpu(machine)} {self._no_gpu}".strip()
+
+    def _why_cpu(self, machine) -> str:
         if machine.threads > 1:
             return "The C++ engine, passed its self-test. This page is isolated, so it may use several threads."
         if self._refused:

@@ -1,6 +1,7 @@
 // Training steps on a GPU, several a submit: what static/gpu.mjs's Engine.steps gives.
 
 export const SUBMIT_MS = 100; // a submit is kept shorter than this: drivers end longer ones, and a screen waits for them
+const TOGETHER_MS = 2;
 const FIRST_PARTS = 8; // submits of a step while nobody knows how long it takes
 
 /**
@@ -10,7 +11,7 @@ const FIRST_PARTS = 8; // submits of a step while nobody knows how long it takes
  */
 export class Steps {
   constructor(engine, parts, rowBytes, index, offset, bytes) {
-    Object.assign(this, { engine, parts, rowBytes, index, offset, bytes, flying: [], arrived: [], feed: null, landedAt: 0 });
+    Object.assign(this, { engine, parts, rowBytes, index, offset, bytes, flying: [], arrived: [], feed: null, landedAt: 0, began: 0, counted: 0 });
   }
 
   get underWay() {
@@ -54,11 +55,18 @@ export class Steps {
       this.arrived.push(new Uint8Array(staging.getMappedRange(0, count * bytes)).slice());
       staging.unmap();
       engine.idleStaging.push(staging);
-      const now = performance.now();
-      engine.stepMs = (now - Math.max(sent, this.landedAt)) / count;
-      this.landedAt = now;
+      this.pace(sent, count);
     }).catch((error) => engine.fail(error.message)).finally(() => this.flying.splice(this.flying.indexOf(landed), 1));
     this.flying.push(landed);
+  }
+
+  /** A block is back: how long a step took. Blocks that are noticed together are counted together. */
+  pace(sent, count) {
+    const now = performance.now();
+    if (now - this.landedAt > TOGETHER_MS) [this.began, this.counted] = [Math.max(sent, this.landedAt), 0];
+    this.counted += count;
+    this.engine.stepMs = (now - this.began) / this.counted;
+    this.landedAt = now;
   }
 
   /** Until the oldest block is back. */

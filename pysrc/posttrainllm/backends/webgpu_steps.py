@@ -8,6 +8,7 @@ from collections import deque
 
 SUBMIT_SECONDS = 0.1
 """A submit is kept shorter than this: drivers end longer ones, and a screen waits for them."""
+TOGETHER_SECONDS = 0.002
 FIRST_PARTS = 8
 """Submits of a step while nobody knows how long it takes."""
 
@@ -17,12 +18,16 @@ class Pace:
 
     def __init__(self) -> None:
         self.step_seconds = 0.0
-        self._landed = 0.0
+        self._landed = self._began = 0.0
+        self._count = 0
 
     def landed(self, sent: float, count: int) -> None:
-        """A block of `count` steps, sent at that time, is back now."""
+        """A block of `count` steps, sent at that time, is back now. Blocks that are noticed together are counted together."""
         now = time.perf_counter()
-        self.step_seconds = (now - max(sent, self._landed)) / count
+        if now - self._landed > TOGETHER_SECONDS:
+            self._began, self._count = max(sent, self._landed), 0
+        self._count += count
+        self.step_seconds = (now - self._began) / self._count
         self._landed = now
 
     @property

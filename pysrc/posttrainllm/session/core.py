@@ -93,7 +93,7 @@ class Session:
         presets = {
             name: settings | {"parameters": GPTConfig(**settings).parameter_count()}
             for name, settings in load("presets").items()
-            if self.host.reach_bytes is None or name not in ("gpt2", "behemoth")
+            if self.engine["name"] == "webgpu" or self.host.reach_bytes is None or name not in ("gpt2", "behemoth")
         }
         self.emit(
             "ready",
@@ -235,12 +235,13 @@ class Session:
         self.drop_model()
         machine = await self.host.open_machine(sum(program.region_bytes().values()) + RESERVE_BYTES)
         try:
-            self.model = GPT(config, machine, program)
+            model = GPT(config, machine, program)
+            await model.prepare(self.preparing)
         except BaseException:
             machine.close()
             raise
-        self.engine = self.engines.describe(machine)
-        return self.model
+        self.model, self.engine = model, self.engines.describe(machine)
+        return model
 
     def require_fit(self, place: str, program: Program) -> None:
         """Raise ConfigError where the engine has not the room that a program needs."""

@@ -60,7 +60,6 @@ class Training:
         session.runs.let_go()
         self.trainer = None
         model = await session.make_model(chosen)
-        await model.prepare(session.preparing)
         model.initialise(settings["seed"])
         self.trainer = Trainer(model, session.corpus, settings)
         label = name or f"{session.corpus.name}, {preset or 'custom'}"
