@@ -21,6 +21,7 @@ from .gpu.shader import for_naga
 from .gpu.upkeep import HALTED_BYTE, LAST_SCALE_BYTE, Upkeep
 from .webgpu_ring import MetricRing
 from .webgpu_steps import Pace, StepQueue
+from .webgpu_timing import forget, key_of, time_replays
 
 UNIFORM_STRIDE_BYTES = 256
 
@@ -190,10 +191,9 @@ class WebGPUMachine:
         return loaded
 
     def _pipeline(self, dispatch: Dispatch):
-        layout_key = tuple((index, writes) for index, _, writes in dispatch.bindings)
-        key = (dispatch.kernel, dispatch.entry, dispatch.constants, layout_key)
+        key = key_of(dispatch)
         if key not in self._pipelines:
-            kinds = [(index, "storage" if writes else "read-only-storage") for index, writes in layout_key] + [
+            kinds = [(index, "storage" if writes else "read-only-storage") for index, writes in key[-1]] + [
                 (15, "uniform")
             ]
             compute = self._wgpu.ShaderStage.COMPUTE
@@ -289,12 +289,12 @@ class WebGPUMachine:
         """Send what was encoded."""
         self._call(lambda: self._queue.submit([encoder.finish()]))
 
-    def _encode(self, encoder, calls: list) -> None:
+    def _encode(self, encoder, calls: list, timestamps: dict | None = None) -> None:
         """One pass. Below wgpu-py's public calls, which cost twice as much as the GPU's work on small models; wgpu reports
         what is wrong in a pass when the encoder finishes, through the public call."""
         from wgpu.backends.wgpu_native import lib
 
-        compute = encoder.begin_compute_pass()
+        compute = encoder.begin_compute_pass(timestamp_writes=timestamps)
         handle, none = compute._internal, self._wgpu.backends.wgpu_native.ffi.NULL
         set_pipeline, set_group = lib.wgpuComputePassEncoderSetPipeline, lib.wgpuComputePassEncoderSetBindGroup
         dispatch, last = lib.wgpuComputePassEncoderDispatchWorkgroups, None
@@ -309,6 +309,8 @@ class WebGPUMachine:
     def steps(self, loaded: Loaded, parts: list[tuple[int, int, int]], row_bytes: int, metrics: int, nbytes: int) -> StepQueue:
         """What takes blocks of steps: see Machine.steps."""
         return StepQueue(self, loaded, parts, row_bytes, metrics, nbytes)
+
+    time_replays, forget = time_replays, forget
 
     def wait(self) -> None:
         """Until the GPU is idle."""

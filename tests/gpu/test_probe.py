@@ -1,0 +1,141 @@
+"""The probe that picks a matmul's tile on a device, and where its findings are kept."""
+
+import json
+import logging
+
+import pytest
+from posttrainllm.backends.gpu import probe, tile_cache, tiles
+from posttrainllm.backends.gpu.limits import DEFAULT, Limits
+from posttrainllm.backends.gpu.lower import lower
+from posttrainllm.backends.gpu.options import Options
+from posttrainllm.backends.gpu.tiles import MatmulTile, TensorTile, as_choice, key_of, matmul_tile, of_choice
+from posttrainllm.model.config import GPTConfig
+from posttrainllm.model.program import training_step
+from posttrainllm.waiting import now
+
+pytestmark = pytest.mark.native_only(reason="wgpu-py drives the GPU here; e2e does in the browser")
+WIDE = Limits(1 << 32, 1 << 31, 49152, 1024)
+UNITS = Options(WIDE, "f16", ((16, 16, 16),))
+QUICK = (MatmulTile(32, 32, 8, 4, 4), MatmulTile(16, 32, 4, 4, 4))
+
+
+@pytest.fixture
+def real_gpu(gpu, monkeypatch):
+    """The GPU, taken for a real one, with tiles that a CPU's driver compiles quickly."""
+    monkeypatch.setattr(gpu, "software", False)
+    monkeypatch.setattr(probe, "PLAIN", QUICK)
+    monkeypatch.setattr(probe, "FEWEST_GROUPS", 1)
+    monkeypatch.setattr(probe, "MOST_SECONDS", 100.0)
+    return gpu
+
+
+def step():
+    return training_step(GPTConfig(layers=1, heads=2, channels=32, context=32, batch=2, vocabulary=64)).tape
+
+
+def test_a_step_is_measured_and_the_fastest_is_taken(real_gpu, caplog):
+    caplog.set_level(logging.INFO, "posttrainllm.gpu")
+    found = now(probe.probe(real_gpu, [step()], seconds=30.0))
+    shapes = probe.products([step()])
+    assert set(found) == {key_of(*shape, "f32") for shape in shapes} and len(shapes) > 8
+    assert json.loads(json.dumps(found)) == found
+    assert all(of_choice(choice)[0] in (*QUICK, tiles.MIDDLE) for choice in found.values())
+    assert len([line for line in caplog.messages if "tried, the slowest" in line]) == len(found)
+
+
+def test_a_tile_is_taken_by_its_time_and_what_is_known_is_not_measured(real_gpu, monkeypatch):
+    asked = []
+
+    async def timed(machine, loadeds, repeats):
+        asked.append(len(loadeds))
+        return [1.0 + (loaded.lowered.dispatches[0].constants != loadeds[-1].lowered.dispatches[0].constants) for loaded in loadeds]
+
+    monkeypatch.setattr(probe, "_timed", timed)
+    found = now(probe.probe(real_gpu, [step()], seconds=30.0))
+    assert asked and {of_choice(choice)[0] for choice in found.values()} == {QUICK[1]}
+    pipelines = [dict(key[2]) for key in real_gpu._pipelines if key[0] == "linear" and "TILE_M" in dict(key[2])]
+    assert any(each["TILE_M"] == 16 for each in pipelines)
+    asked.clear()
+    assert now(probe.probe(real_gpu, [step()], found)) == found and not asked
+
+
+def test_time_ends_the_probe(real_gpu):
+    assert len(now(probe.probe(real_gpu, [step()], seconds=0.0))) == 1
+
+
+def test_a_software_adapter_is_not_measured(gpu):
+    assert gpu.software and now(probe.probe(gpu, [step()])) == {}
+
+
+def test_lowering_takes_what_was_found():
+    shape = ("NN", 64, 96, 32)
+    choice = as_choice(MatmulTile(32, 64, 8, 4, 8), 2)
+    options = Options(DEFAULT, tiles={key_of(*shape, "f32"): choice})
+    assert matmul_tile(*shape, options) == (MatmulTile(32, 64, 8, 4, 8), 16)
+    assert matmul_tile(*shape, Options(DEFAULT))[0] != MatmulTile(32, 64, 8, 4, 8)
+    large = as_choice(MatmulTile(128, 128, 32, 8, 8), 1)  # of a cache from a larger GPU
+    assert matmul_tile(*shape, Options(DEFAULT, tiles={key_of(*shape, "f32"): large}))[0].fits(DEFAULT)
+
+
+def test_candidates_differ_suit_and_begin_with_the_default():
+    for shape in (("NN", 4096, 2304, 768), ("NT", 2048, 128, 384), ("TN", 128, 512, 2048)):
+        for options in (Options(DEFAULT), Options(WIDE), UNITS):
+            found = probe.candidates(options, *shape)
+            tile, chunk = matmul_tile(*shape, options)
+            assert found[0][0] == tile and len(set(found)) == len(found) > 3
+            assert all(each.suits(options, *shape) for each, _ in found)
+
+
+def test_matrix_units_are_for_half_precision_and_lines_of_eights():
+    tile = TensorTile(2, 2, 2, 2, 32)
+    assert tile.suits(UNITS, "NN", 33, 64, 64)
+    assert not tile.suits(UNITS, "NN", 64, 60, 64) and tile.suits(UNITS, "NT", 64, 60, 64)
+    assert not tile.suits(Options(WIDE, "f32", ((16, 16, 16),)), "NN", 64, 64, 64)
+    assert not tile.suits(Options(WIDE, "f16"), "NN", 64, 64, 64)
+    names = {kernel.kernel for kernel in lower(step(), UNITS).dispatches if ("TENSOR", True) in kernel.constants}
+    assert names == set(tiles.LAYOUTS)
+
+
+def test_units_that_give_other_numbers_are_found_out(open_half, monkeypatch):
+    machine = open_half
+    machine.options = Options(machine.limits, "f16", ((16, 16, 16),))
+    constants, wrong = TensorTile.constants, {}
+    monkeypatch.setattr(TensorTile, "constants", lambda tile: constants(tile) | {"EMULATE": True} | wrong)
+    monkeypatch.setattr(probe, "MIDDLE", QUICK[0])
+    tile = TensorTile(1, 2, 2, 2, 32)
+    assert now(probe.agrees(machine, "NT", tile))
+    wrong["NEXT_STEP_A"] = 0  # the first fragment of a line at every step along k
+    assert not now(probe.agrees(machine, "NT", tile))
+
+
+@pytest.fixture
+def open_half():
+    from posttrainllm.backends.webgpu import WebGPUMachine, open_adapter
+    from posttrainllm.errors import DeviceUnavailableError
+
+    try:
+        machine = WebGPUMachine(open_adapter(), precision="f16")
+    except DeviceUnavailableError as error:
+        pytest.skip(str(error))
+    yield machine
+    machine.close()
+
+
+def test_the_cache_is_by_adapter_and_version(tmp_path, monkeypatch):
+    file = tmp_path / "deeper" / "gpu-tiles.json"
+    found = {"NN 1x2x3 f32": as_choice(QUICK[0], 2)}
+    assert tile_cache.read_cache("A", file) == {}
+    tile_cache.write_cache("A", found, file)
+    tile_cache.write_cache("B", {}, file)
+    assert tile_cache.read_cache("A", file) == found and tile_cache.read_cache("B", file) == {}
+    assert tile_cache.read_cache("C", file) == {}
+    file.write_text(json.dumps({"A": {"version": tile_cache.version(), "tiles": {"x": ["plain", 1]}}}))
+    assert tile_cache.read_cache("A", file) == {}
+    tile_cache.write_cache("A", found, file)
+    monkeypatch.setattr(tile_cache, "version", lambda: "later")
+    assert tile_cache.read_cache("A", file) == {}
+    file.write_text("{")
+    assert tile_cache.read_cache("A", file) == {}
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    tile_cache.write_cache("A", found, blocked / "gpu-tiles.json")  # cannot be written: no error
