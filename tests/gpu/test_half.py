@@ -1,0 +1,328 @@
+"""Half precision on a GPU: every kernel against the float64 judge, training beside f32, the loss scale and the guard.
+
+Inputs are rounded to f16 first, so that what a kernel may be off by is its f32 arithmetic (tests/helpers/kernels.py) and,
+where it stores in f16, one rounding: 2^-11 of the number, or 2^-25 where that is less than f16's least normal step.
+"""
+
+import struct
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from posttrainllm.backends.gpu.dispatch import HALVES, STATE
+from posttrainllm.backends.gpu.limits import DEFAULT
+from posttrainllm.backends.gpu.options import HALF_ARGUMENTS, Options
+from posttrainllm.compile import Graph, place, record
+from posttrainllm.compile.tape import address
+from posttrainllm.dims import product
+from posttrainllm.errors import DeviceError, DeviceUnavailableError
+from posttrainllm.model.config import GPTConfig
+from posttrainllm.model.gpt import Layout
+from posttrainllm.model.program import DLOSS, LOSS, NORM
+from posttrainllm.ops import kernel
+
+from tests.gpu.test_training import EVEN, ODD, Run
+from tests.helpers.cases import ALL_CASES, FINISH, base_case, inputs_for
+from tests.helpers.kernels import _placed, judged, tolerances
+
+pytestmark = pytest.mark.native_only(reason="wgpu-py drives the GPU here; e2e does in the browser")
+HALF_EPS, LEAST_STEP = 2.0**-11, 2.0**-25
+COSTLY = ("attention", "attention_backward")
+SCALE = 256.0
+"""Loss scale of the kernels' tests: what cross_entropy_backward writes must stay below 65,504."""
+
+
+@pytest.fixture(scope="module")
+def half(gpu):
+    """A machine at WebGPU's default limits that stores in half precision."""
+    from posttrainllm.backends.webgpu import WebGPUMachine, open_adapter
+
+    adapter = open_adapter()
+    if "shader-f16" not in adapter.features:
+        pytest.skip("this adapter has no shader-f16")
+    made = WebGPUMachine(adapter, DEFAULT, "f16")
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def fresh_state(half):
+    set_state(half, 65536.0)
+
+
+def read_buffer(machine, number, dtype):
+    return np.frombuffer(bytes(machine._queue.read_buffer(machine._buffers[number])), dtype)
+
+
+def set_state(machine, scale, good=0.0):
+    data = struct.pack("<5f", scale, good, 0.0, 1 / scale, scale)
+    machine._queue.write_buffer(machine._buffers[STATE], 0, data)
+
+
+def run_half(machine, case, inputs):
+    """Run a kernel with its half arguments stored as f16; returns what it wrote, by name, as float64."""
+    made_of, halves = case.kernel, HALF_ARGUMENTS.get(case.kernel.name, ())
+    values, region_bytes = _placed(made_of, case.sizes, 0)
+    images = {region: bytearray(nbytes) for region, nbytes in region_bytes.items()}
+    stored = {}
+    for argument in made_of.args:
+        value = values[argument.name]
+        data = inputs.get(argument.name)
+        data = np.full(value.shape, np.nan) if data is None else data
+        kind = "<i4" if argument.dtype == "i32" else "<f4"
+        if argument.name in halves and argument.name not in ("weight", "wte"):
+            kind = "<f2"
+        stored[argument.name] = kind
+        raw = np.asarray(data, kind).tobytes()
+        images[value.region][value.offset_bytes : value.offset_bytes + len(raw)] = raw
+    graph = Graph()
+    graph.call(made_of.name, case.sizes, case.params, **values)
+    machine.allocate(region_bytes)
+    starts = {value.region: address(value) - value.offset_bytes for value in values.values()}
+    for region, start in starts.items():
+        machine.upload(start, images[region])
+    machine.replay(machine.load(record(place(graph))))
+    found = {}
+    for argument in made_of.args:
+        if argument.role != "in":
+            value, kind = values[argument.name], stored[argument.name]
+            raw = machine.download(starts[value.region] + value.offset_bytes, value.nbytes)
+            count = product(value.shape)
+            found[argument.name] = np.frombuffer(raw, kind, count).reshape(value.shape).astype(np.float64), kind
+    return found
+
+
+def _rounded(inputs, halves):
+    return {
+        key: np.asarray(value, np.float16 if key in halves else value.dtype).astype(
+            np.int32 if value.dtype == np.int32 else np.float32
+        )
+        for key, value in inputs.items()
+    }
+
+
+def check_half(machine, case):
+    """A kernel in half precision against the judge; see the module's docstring for what is allowed."""
+    name, halves = case.kernel.name, HALF_ARGUMENTS.get(case.kernel.name, ())
+    inputs = _rounded(inputs_for(case), halves)
+    if name == "attention_backward":  # what forward gives for these: lse and qkv must belong together
+        FINISH[name](case, inputs)
+        inputs = _rounded(inputs, halves)
+    expected = judged(case.kernel, case.sizes, case.params, inputs)
+    allowed = tolerances(case, inputs, expected)
+    set_state(machine, SCALE)
+    got = run_half(machine, case, inputs)
+    for output, (value, kind) in got.items():
+        scale = SCALE if (name, output) == ("cross_entropy_backward", "dlogits") else 1.0
+        right = expected[output] * scale
+        bound = allowed[output] * scale + (np.maximum(HALF_EPS * np.abs(right), LEAST_STEP) if kind == "<f2" else 0.0)
+        error = np.abs(value - right)
+        assert np.isfinite(value).all() and np.abs(right).max() < 60000, f"{case} {output}"
+        assert (error <= bound).all(), f"{case} {output}: off by {np.max(error - bound):.3g} more than allowed"
+
+
+@pytest.mark.parametrize("name", [name for name in HALF_ARGUMENTS if name not in COSTLY])
+def test_every_kernel(half, name):
+    for case in ALL_CASES[name]:
+        if case.kind == "usual":
+            check_half(half, case)
+
+
+@pytest.mark.parametrize("name", COSTLY)
+@pytest.mark.parametrize("width", [7, 16])
+def test_attention(half, name, width):
+    for time in (1, 33):
+        check_half(half, base_case(name, D=width, T=time, H=2))
+
+
+def test_norm_and_adamw_take_the_scale_out(half):
+    """Gradients come multiplied by the scale, a power of two: what is written is to the bit what it is without."""
+    for name, scaled in (("grad_norm", "grad"), ("adamw", "grad")):
+        case = base_case(name, N=1000)
+        inputs = inputs_for(case)
+        set_state(half, 1.0)
+        plain = run_half(half, case, inputs)
+        set_state(half, SCALE)
+        got = run_half(half, case, inputs | {scaled: inputs[scaled] * np.float32(SCALE)})
+        for output in ("norm",) if name == "grad_norm" else ("param", "m", "v"):
+            assert (got[output][0] == plain[output][0]).all()
+
+
+# Training
+
+
+def compare(name, got, expected, near):
+    """As in test_training, with f16's step: the root of the sum of the squares of some sixty roundings on a path."""
+    size = np.sqrt((expected**2).mean())
+    sway = np.sqrt(((near - expected) ** 2).mean())
+    error = np.sqrt(((got - expected) ** 2).mean())
+    allowed = 8 * max(sway, HALF_EPS * size)
+    assert np.isfinite(got).all() and size > 0, name
+    assert allowed < 0.1 * size, f"{name}: the bound {allowed:.2g} shows nothing at {size:.2g}"
+    assert error <= allowed, f"{name}: off by {error:.3g}, allowed {allowed:.3g}, size {size:.3g}"
+    return error / allowed
+
+
+@pytest.mark.parametrize("config", [ODD, EVEN], ids=["odd", "even"])
+def test_logits_and_every_gradient(half, config):
+    from posttrainllm.backends.reference import ReferenceMachine
+
+    mine, judge, near = (
+        Run(half, config),
+        Run(ReferenceMachine(), config),
+        Run(ReferenceMachine(), config, nudge=HALF_EPS),
+    )
+    for run in (mine, judge, near):
+        run.feed(1, run.evaluation)
+        run.machine.replay(run.machine.load(run.evaluation.tape))
+    compare("logits", *(run.read(run.evaluation, "logits") for run in (mine, judge, near)))
+    for run in (mine, judge, near):
+        run.train(1)
+    scale = mine.machine.gradient_scale()
+    assert scale == 65536.0
+    for parameter in Layout.of(config).parameters:
+        got, expected, moved = (run.read(run.step, parameter.name) for run in (mine, judge, near))
+        compare(parameter.name, got / scale, expected, moved)
+
+
+def test_two_hundred_steps_beside_f32(half, gpu):
+    config = GPTConfig(layers=2, channels=32, heads=2, context=32, vocabulary=48, batch=4)
+    halves, singles = Run(half, config), Run(gpu, config)
+    losses = []
+    for number in range(1, 201):
+        for run in (halves, singles):
+            run.train(number)
+        losses.append((halves.number(LOSS), singles.number(LOSS)))
+    losses = np.array(losses)
+    assert losses[-10:].mean() < losses[0].mean() - 1, "the curve must fall, or it shows nothing"
+    assert np.abs(losses[:, 0] / losses[:, 1] - 1).max() < 0.01
+    assert halves.machine.gradient_scale() == 65536.0
+    assert (halves_of(halves) == np.concatenate(weights_of(halves, np.float16))).all()
+
+
+def weights_of(run, dtype):
+    """The weights that have a half-precision copy, flat."""
+    layout, found = Layout.of(run.config), []
+    for parameter in layout.parameters:
+        if parameter.decayed and parameter.name != "wpe.weight":
+            value = layout.values()[parameter.name]
+            raw = run.machine.download(address(value), product(value.shape) * 4)
+            found.append(np.frombuffer(raw, "<f4").astype(dtype))
+    return found
+
+
+def halves_of(run):
+    """The copy, in the same order."""
+    layout, held = Layout.of(run.config), read_buffer(run.machine, HALVES, "<f2")
+    halves, found = run.loaded.lowered.banks.halves, []
+    for parameter in layout.parameters:
+        if parameter.decayed and parameter.name != "wpe.weight":
+            start = layout.offsets_bytes[parameter.name]
+            operand = halves.find(start, product(parameter.shape) * 4)
+            assert operand.offset_bytes % 256 == 0
+            found.append(held[operand.offset_bytes // 2 : (operand.offset_bytes + operand.nbytes) // 2])
+    return np.concatenate(found)
+
+
+def test_an_overflow_halves_the_scale_and_leaves_the_weights_alone(half):
+    run = Run(half, ODD)
+    run.train(1)
+    before, copy = weights_of(run, np.float32), halves_of(run)
+    set_state(run.machine, 2.0**24, good=500.0)
+    run.train(2)
+    assert not np.isfinite(run.number(NORM))
+    state = read_buffer(run.machine, STATE, "<f4")
+    assert state[:5].tolist() == [2.0**23, 0.0, 0.0, 2.0**-23, 2.0**24]
+    assert all((one == other).all() for one, other in zip(before, weights_of(run, np.float32)))
+    assert (copy == halves_of(run)).all()
+    for number in range(3, 20):  # it goes down until a step is good again
+        run.train(number)
+    assert np.isfinite(run.number(NORM)) and run.machine.gradient_scale() < 2.0**23
+    assert any((one != other).any() for one, other in zip(before, weights_of(run, np.float32)))
+
+
+@pytest.mark.parametrize("scale, after", [(1024.0, 2048.0), (2.0**24, 2.0**24)])
+def test_a_thousand_good_steps_double_the_scale(half, scale, after):
+    run = Run(half, ODD)
+    run.machine.upload(address(DLOSS), struct.pack("<f", 2.0**-12))  # so that the largest scale does not overflow
+    set_state(run.machine, scale, good=998.0)
+    for number, expected in ((1, [scale, 999.0]), (2, [after, 0.0]), (3, [after, 1.0])):
+        run.train(number)
+        assert np.isfinite(run.number(NORM))
+        assert read_buffer(run.machine, STATE, "<f4")[:2].tolist() == expected
+
+
+def test_new_weights_reach_the_halves(half):
+    """By an upload and by a tape that writes weights; and an evaluation sees them without a step between."""
+    run = Run(half, ODD)
+    run.train(1)
+    layout = Layout.of(ODD)
+    value = layout.values()["blocks.1.mlp.fc.weight"]
+    fresh = np.random.default_rng(1).normal(0, 0.1, product(value.shape)).astype("<f4")
+    run.machine.upload(address(value), fresh)
+    run.feed(2, run.evaluation)
+    loaded = run.machine.load(run.evaluation.tape)
+    run.machine.replay(loaded)
+    once = run.read(run.evaluation, "logits")
+    assert (halves_of(run) == np.concatenate(weights_of(run, np.float16))).all()
+    run.machine.replay(loaded)
+    assert (run.read(run.evaluation, "logits") == once).all()
+    run.machine.replay(run.machine.load(run.initial.tape))
+    run.machine.replay(loaded)
+    assert (halves_of(run) == np.concatenate(weights_of(run, np.float16))).all()
+    assert (run.read(run.evaluation, "logits") != once).any()
+
+
+def test_the_guard_holds_weights_until_the_host_lets_go(gpu):
+    run = Run(gpu, ODD)
+    run.train(1)
+    before = weights_of(run, np.float32)
+
+    def same():
+        return all((one == other).all() for one, other in zip(before, weights_of(run, np.float32)))
+
+    run.machine.upload(address(DLOSS), struct.pack("<f", np.inf))
+    run.train(2)
+    assert not np.isfinite(run.number(NORM)) and same()
+    run.machine.upload(address(DLOSS), struct.pack("<f", 1.0))
+    run.train(3)
+    assert np.isfinite(run.number(NORM)) and same()
+    run.machine.reset_guard()
+    run.train(4)
+    assert not same()
+    assert run.machine.gradient_scale() == 1.0
+
+
+def test_weights_given_anew_end_the_guard(gpu):
+    run = Run(gpu, ODD)
+    run.machine.upload(address(DLOSS), struct.pack("<f", np.inf))
+    run.train(1)
+    run.machine.upload(address(DLOSS), struct.pack("<f", 1.0))
+    value = Layout.of(ODD).values()["wte.weight"]
+    before = run.machine.download(address(value), 256)
+    run.machine.upload(address(value), before)
+    run.train(2)
+    assert run.machine.download(address(value), 256) != before
+
+
+def test_activations_in_half_precision_cannot_be_read_as_single(half):
+    run = Run(half, ODD)
+    run.feed(1, run.evaluation)
+    loaded = half.load(run.evaluation.tape)
+    half.replay(loaded)
+    last = next(span for span in reversed(loaded.lowered.banks.spans) if span.nbytes != span.tape_bytes)
+    for span in loaded.lowered.banks.spans:
+        if span is not last:
+            span.start += 1 << 30
+    with pytest.raises(DeviceError, match="half precision was asked for"):
+        half.download(last.start | 4 << 56, 4)
+
+
+def test_an_adapter_without_half_precision_is_refused():
+    from posttrainllm.backends.webgpu import WebGPUMachine
+
+    with pytest.raises(DeviceUnavailableError, match="shader-f16"):
+        WebGPUMachine(SimpleNamespace(features=["timestamp-query"]), DEFAULT, "f16")
+    with pytest.raises(DeviceError, match="f32, f16"):
+        Options(precision="bf16")
+    assert kernel("add").name in HALF_ARGUMENTS
