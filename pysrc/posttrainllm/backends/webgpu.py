@@ -92,7 +92,7 @@ class WebGPUMachine:
 
         self._wgpu = wgpu
         self.limits = limits or replace(native_limits(adapter), storage_buffers=8)
-        self.options = Options(self.limits, precision, guard=True)
+        self.precision, self.options = precision, Options(self.limits, precision, guard=True)
         if self.options.half and "shader-f16" not in adapter.features:
             raise DeviceUnavailableError(
                 "webgpu", "half precision needs a GPU with shader-f16", "this one has none", 'use precision="f32"'
