@@ -31,6 +31,8 @@ export async function openGPU(gpu, clamp = {}) {
   return new Engine(adapter, device, wanted, features);
 }
 
+const keyOf = (source, entry, kinds) => `${entry} ${kinds.join()} ${source}`;
+
 class Engine {
   constructor(adapter, device, limits, features) {
     this.device = device;
@@ -127,7 +129,7 @@ class Engine {
   }
 
   async pipeline(source, entry, kinds) {
-    const key = `${entry} ${kinds.join()} ${source}`;
+    const key = keyOf(source, entry, kinds);
     if (!this.pipelines.has(key)) {
       const entries = kinds.map(([binding, writes]) => ({
         binding, visibility: GPUShaderStage.COMPUTE, buffer: { type: writes ? "storage" : "read-only-storage" },
@@ -147,11 +149,12 @@ class Engine {
   }
 
   /**
-   * A tape as { replay, dispatches }. plan is JSON: sources, pipelines [[source, entry, [[binding, writes]…]]…] and dispatches
-   * [[pipeline, [[binding, region, offset, size]…], uniform bytes, x, y, z]…]. progress(done, all) is called as pipelines compile.
+   * A tape as { replay, refresh, calls }. plan is JSON: sources, pipelines [[source, entry, [[binding, writes]…]]…], dispatches
+   * [[pipeline, [[binding, region, offset, size]…], uniform bytes, x, y, z]…], and refresh: how many of them, from the first, stand
+   * before the tape and run only when refresh() is called. progress(done, all) is called as pipelines compile.
    */
   async prepare(plan, uniforms, progress) {
-    const { sources, pipelines, dispatches } = JSON.parse(plan);
+    const { sources, pipelines, dispatches, refresh } = JSON.parse(plan);
     let done = 0;
     const ready = await Promise.all(pipelines.map(async ([source, entry, kinds]) => {
       const made = await this.pipeline(sources[source], entry, kinds);
@@ -162,7 +165,7 @@ class Engine {
     this.uniforms.add(uniform);
     if (uniforms.length) this.queue.writeBuffer(uniform, 0, uniforms);
     this.device.pushErrorScope("validation");
-    const calls = dispatches.map(([pipeline, bindings, size, x, y, z], number) => {
+    const all = dispatches.map(([pipeline, bindings, size, x, y, z], number) => {
       const entries = bindings.map(([binding, region, offset, bytes]) => ({ binding, resource: { buffer: this.buffers.get(region), offset, size: bytes } }));
       entries.push({ binding: 15, resource: { buffer: uniform, offset: number * UNIFORM_STRIDE_BYTES, size } });
       return [ready[pipeline].pipeline, this.device.createBindGroup({ layout: ready[pipeline].layout, entries }), x, y, z];
@@ -170,7 +173,14 @@ class Engine {
     const error = await this.device.popErrorScope();
     if (error) this.fail(error.message);
     await this.settle();
-    return { calls, replay: () => this.replay(calls), release: () => { this.uniforms.delete(uniform); uniform.destroy(); }, dispatches: calls.length };
+    const calls = all.slice(refresh);
+    return {
+      calls,
+      keys: pipelines.map(([source, entry, kinds]) => keyOf(sources[source], entry, kinds)),
+      replay: () => this.replay(calls),
+      refresh: () => this.replay(all.slice(0, refresh)),
+      release: () => { this.uniforms.delete(uniform); uniform.destroy(); },
+    };
   }
 
   /** Appends a tape to `encoder`, submitting between `parts` of it; returns the encoder to go on with. */
@@ -221,6 +231,44 @@ class Engine {
   async idle() {
     await this.done;
     await this.settle();
+  }
+
+  /**
+   * Milliseconds of one run of each of these lists of calls, over `repeats` in a row, by the GPU's own clock. Needs timestamp-query;
+   * a browser may round its times to 100 µs.
+   */
+  async timeReplays(lists, repeats) {
+    const count = 2 * lists.length;
+    const queries = this.device.createQuerySet({ type: "timestamp", count });
+    const resolved = this.make(8 * count, GPUBufferUsage.QUERY_RESOLVE | GPUBufferUsage.COPY_SRC);
+    const encoder = this.device.createCommandEncoder();
+    [...lists].forEach((calls, number) => {
+      const pass = encoder.beginComputePass({
+        timestampWrites: { querySet: queries, beginningOfPassWriteIndex: 2 * number, endOfPassWriteIndex: 2 * number + 1 },
+      });
+      for (let turn = 0; turn < repeats; turn += 1) {
+        for (const [pipeline, group, x, y, z] of calls) {
+          pass.setPipeline(pipeline);
+          pass.setBindGroup(0, group);
+          pass.dispatchWorkgroups(x, y, z);
+        }
+      }
+      pass.end();
+    });
+    encoder.resolveQuerySet(queries, 0, count, resolved, 0);
+    this.guarded(() => this.queue.submit([encoder.finish()]));
+    this.buffers.set("ticks", resolved);
+    const ticks = new BigUint64Array((await this.read("ticks", 0, 8 * count)).buffer);
+    this.buffers.delete("ticks");
+    resolved.destroy();
+    queries.destroy();
+    return JSON.stringify([...lists].map((_, i) => Number(ticks[2 * i + 1] - ticks[2 * i]) / 1e6 / repeats));
+  }
+
+  /** Gives back the pipelines that only `losers` use (lists of prepared tapes' keys). */
+  forget(losers, winners) {
+    const kept = new Set([...winners].flatMap((made) => made.keys));
+    for (const made of losers) for (const key of made.keys) if (!kept.has(key)) this.pipelines.delete(key);
   }
 
   /** What takes blocks of training steps; `parts` is JSON: [[start in a row, number, offset, bytes]…]. */

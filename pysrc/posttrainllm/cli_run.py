@@ -18,9 +18,11 @@ from .model.config import GPTConfig
 from .model.live import GPT
 from .model.program import Pass, Program, evaluation, forward, initial_weights, training_step
 from .ops.normal import GOLDEN, mix
+from .train.ahead import Ahead
 from .train.files import opened
 from .train.state import model_of
 from .train.trainer import Trainer
+from .waiting import now
 
 
 def sample(
@@ -69,11 +71,37 @@ def sample(
         model.close()
 
 
-def measure(trainer: Trainer, steps: int, warmup_steps: int) -> list[float]:
-    """Seconds of each of `steps` whole training steps, after `warmup_steps` that are not counted."""
-    for _ in range(warmup_steps):
-        trainer.train_step()
-    return [trainer.train_step().seconds for _ in range(steps)]
+def measure(trainer: Trainer, steps: int, warmup_steps: int) -> tuple[list[float], dict]:
+    """(Seconds of each of `steps` whole training steps, facts), after `warmup_steps` that are not counted.
+
+    A GPU takes many steps at once: there all of them are timed together, and facts hold its dispatches and Python's share.
+    """
+    if not hasattr(trainer.model.machine, "steps"):
+        for _ in range(warmup_steps):
+            trainer.train_step()
+        return [trainer.train_step().seconds for _ in range(steps)], {}
+    now(_steps(trainer, warmup_steps + 50))  # the block's size settles
+    began = time.perf_counter()
+    host = now(_steps(trainer, steps))
+    each = (time.perf_counter() - began) / steps
+    loaded = trainer.model.loaded_step
+    facts = {
+        "dispatches_per_step": len(loaded.lowered.dispatches),
+        "host_ms_per_step": 1e3 * host / steps,
+        "host_share": host / steps / each,
+        "precision": getattr(trainer.model.machine, "precision", "f32"),
+        "gpu_memory": trainer.model.memory(),
+    }
+    return [each] * steps, facts
+
+
+async def _steps(trainer: Trainer, count: int) -> float:
+    """Train for so many steps; the seconds that Python took."""
+    ahead = Ahead(trainer, await trainer.model.steps())
+    stop = trainer.step + count
+    while trainer.step < stop:
+        await ahead.advance(stop)
+    return ahead.host_seconds
 
 
 def bench(
@@ -92,7 +120,7 @@ def bench(
     try:
         model.initialise(42)
         trainer = Trainer(model, Corpus("letters", _letters(max(1 << 16, 32 * config.context))))
-        seconds = measure(trainer, steps, warmup_steps)
+        seconds, facts = measure(trainer, steps, warmup_steps)
         flops, median = model.program.step.plan.graph.flops(), statistics.median(seconds)
         result = {
             "preset": preset,
@@ -109,6 +137,7 @@ def bench(
             "tokens_per_second": trainer.tokens_per_step / median,
             "gflops": flops / median / 1e9,
             "flops_per_step": flops,
+            **facts,
             "memory_bytes": model.program.memory()["total_bytes"],
             "host": {
                 "machine": platform.machine(),

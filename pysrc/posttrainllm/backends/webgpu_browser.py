@@ -7,21 +7,25 @@ The plain load and download wait through JSPI where the browser has it.
 from __future__ import annotations
 
 import json
+import struct
 from dataclasses import dataclass
 
 from ..compile.graph import REGIONS
 from ..compile.tape import Tape
 from ..errors import DeviceUnavailableError
 from ..waiting import now
-from .gpu.dispatch import Dispatch
+from .gpu.describe import describe
+from .gpu.dispatch import STATE
 from .gpu.faults import device_error
 from .gpu.kinds import by_kind
 from .gpu.limits import NAMES, Limits
 from .gpu.lower import Lowered, lower
 from .gpu.memory import Memory
+from .gpu.options import Options
 from .gpu.ranges import TokenCheck
+from .gpu.upkeep import HALTED_BYTE, LAST_SCALE_BYTE, Upkeep
 
-UNIFORM_STRIDE_BYTES = 256
+MATRICES = "chromium-experimental-subgroup-matrix"
 
 
 @dataclass
@@ -64,15 +68,39 @@ class WebGPUMachine:
 
     def __init__(self, engine, precision: str = "f32") -> None:
         self.engine, self._engine, self._write = engine, engine, engine.write
-        self.precision = precision
-        given = json.loads(engine.limits)
+        given, found = json.loads(engine.limits), json.loads(engine.features)
         self.limits = Limits(**{ours: int(given[theirs]) for ours, theirs in NAMES.items()})
+        self.features, self.precision = set(found["features"]), precision
+        if precision == "f16" and "shader-f16" not in self.features:
+            raise DeviceUnavailableError(
+                "webgpu", "half precision needs a GPU with shader-f16", "this one has none", "use single precision (f32)"
+            )
+        shapes = tuple((m, n, k) for kind, result, m, n, k in found["matrices"] if (kind, result) == ("f16", "f32"))
+        self.options = Options(
+            self.limits, precision, guard=True, subgroups="subgroups" in self.features,
+            subgroup_matrix=shapes if MATRICES in self.features else (),
+        )  # fmt: skip
         self.description = f"WebGPU, {engine.description}"
         self.software = bool(engine.software)  # a CPU that plays a GPU: right, and slower than the cpu engine
-        found = json.loads(engine.features)
-        self.features = set(found["features"])
         self._memory = Memory(self.limits)
         self._tokens = TokenCheck()
+        self._upkeep = Upkeep(self.options)
+        state = self._upkeep.state()
+        self._resize(STATE, len(state))
+        self._state(0, state)
+
+    def _state(self, offset: int, data: bytes) -> None:
+        from pyodide.ffi import to_js
+
+        self._write(STATE, offset, to_js(data))
+
+    def reset_guard(self) -> None:
+        """Let steps change the weights again after a gradient norm that was not finite stopped them."""
+        self._state(HALTED_BYTE, bytes(4))
+
+    async def gradient_scale_async(self) -> float:
+        """What the gradients of the step before are multiplied by: the loss scale in f16, else 1."""
+        return struct.unpack("<f", (await self._await(self._engine.read(STATE, LAST_SCALE_BYTE, 4))).to_bytes())[0]
 
     def allocate(self, region_bytes: dict[str, int]) -> None:
         for region, nbytes in region_bytes.items():
@@ -95,6 +123,7 @@ class WebGPUMachine:
         data = memoryview(data).cast("B")
         index, offset = self._place(address, len(data))
         self._tokens.uploaded(address, data)
+        self._upkeep.uploaded(address)
         self._write(index, offset, to_js(data))
 
     async def download_async(self, address: int, nbytes: int) -> bytes:
@@ -117,7 +146,7 @@ class WebGPUMachine:
 
     async def load_all_async(self, tapes: list[Tape], progress=None) -> list[Loaded]:
         """Lower tapes and compile their pipelines; progress(done, all) is called as they come."""
-        made = [Loaded(tape, lower(tape, self.limits), self._tokens.ranges_of(tape)) for tape in tapes]
+        made = [Loaded(tape, lower(tape, self.options), self._tokens.ranges_of(tape)) for tape in tapes]
         for loaded in made:
             for number, nbytes in loaded.lowered.buffer_bytes().items():
                 self._resize(number, nbytes)
@@ -151,7 +180,7 @@ class WebGPUMachine:
 
         if loaded.prepared is not None:
             loaded.prepared.release()
-        plan, uniforms = describe(loaded.lowered.dispatches, self._memory)
+        plan, uniforms = describe(loaded.lowered, self._memory)
         progress = create_proxy(tell) if tell else None
         try:
             loaded.prepared = await self._await(self._engine.prepare(plan, to_js(uniforms), progress))
@@ -162,9 +191,18 @@ class WebGPUMachine:
 
     def replay(self, loaded: Loaded) -> None:
         self._tokens.require(loaded)
+        self._before(loaded)
+        self._call(loaded.replay)
+
+    def _before(self, loaded: Loaded) -> None:
+        """What must be done before a tape that runs next."""
         now(self.ready_async(loaded))
         self._memory.last = loaded.lowered
-        self._call(loaded.replay)
+        refresh, clear = self._upkeep.before(loaded.lowered)
+        if clear:
+            self.reset_guard()
+        if refresh:
+            self._call(loaded.prepared.refresh)
 
     def steps(self, loaded: Loaded, parts: list[tuple[int, int, int]], row_bytes: int, metrics: int, nbytes: int) -> StepQueue:
         """What takes blocks of steps: see Machine.steps."""
@@ -181,6 +219,21 @@ class WebGPUMachine:
     def full(self) -> bool:
         """Whether so many steps are under way that an asynchronous caller should await wait_async()."""
         return bool(self._engine.full)
+
+    async def time_replays(self, loadeds: list[Loaded], repeats: int) -> list[float]:
+        """Milliseconds of one replay of each tape, over `repeats` in a row. The device must have timestamp-query."""
+        from pyodide.ffi import to_js
+
+        for loaded in loadeds:
+            self._before(loaded)
+        lists = to_js([loaded.prepared.calls for loaded in loadeds])
+        return json.loads(await self._await(self._engine.timeReplays(lists, repeats)))
+
+    def forget(self, losers: list[Loaded], winners: list[Loaded]) -> None:
+        """Give back the pipelines that only `losers` use; those tapes are not replayed again."""
+        from pyodide.ffi import to_js
+
+        self._engine.forget(*(to_js([loaded.prepared for loaded in group]) for group in (losers, winners)))
 
     async def wait_async(self) -> None:
         """Until the GPU is idle; raises what went wrong before."""
@@ -234,8 +287,7 @@ class StepQueue:
 
         machine, loaded = self._machine, self._loaded
         machine._tokens.require_bounds(loaded, bounds)
-        now(machine.ready_async(loaded))
-        machine._memory.last = loaded.lowered
+        machine._before(loaded)
         machine._call(self._push, loaded.prepared.calls, to_js(image), count)
 
     def poll(self) -> list[bytes]:
@@ -246,20 +298,3 @@ class StepQueue:
     async def landed(self) -> None:
         """Until the oldest block is back."""
         await self._machine._await(self._steps.landed())
-
-
-def describe(dispatches: list[Dispatch], memory: Memory) -> tuple[str, bytes]:
-    """(JSON, uniforms) for gpu.mjs's prepare: each source and pipeline once."""
-    sources: dict[str, int] = {}
-    pipelines: dict[tuple, int] = {}
-    calls = []
-    for dispatch in dispatches:
-        kinds = tuple((index, writes) for index, _, writes in dispatch.bindings)
-        source = sources.setdefault(dispatch.source(), len(sources))
-        pipeline = pipelines.setdefault((source, dispatch.entry, kinds), len(pipelines))
-        for _, operand, _ in dispatch.bindings:
-            memory.check(operand, dispatch.kernel)
-        bindings = [[index, o.region, o.offset_bytes, o.nbytes] for index, o, _ in dispatch.bindings]
-        calls.append([pipeline, bindings, len(dispatch.uniforms), *dispatch.groups])
-    uniforms = b"".join(d.uniforms.ljust(UNIFORM_STRIDE_BYTES, b"\0") for d in dispatches)
-    return json.dumps({"sources": list(sources), "pipelines": list(pipelines), "dispatches": calls}), uniforms

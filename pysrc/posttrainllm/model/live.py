@@ -168,6 +168,11 @@ class GPT:
         loaded = await self._ready(step)
         return StepQueue(self.machine, loaded, step)
 
+    @property
+    def loaded_step(self):
+        """The training step's tape as the engine loaded it; None before its first use."""
+        return self._loaded.get(id(self.program.step))
+
     async def evaluate_async(self, tokens, count: int = 16384) -> float:
         """Mean loss in nats over fixed windows of `tokens`, about `count` tokens of them. Does not depend on the batch."""
         total, counted = [], 0

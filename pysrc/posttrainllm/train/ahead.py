@@ -15,6 +15,7 @@ BLOCK_SECONDS = 0.06
 AHEAD_SECONDS = 0.2
 """Work sent ahead: more than the 100 ms at which a browser may look for finished work."""
 LARGEST_BLOCK = 64
+MOST_BLOCKS = 6
 
 
 class Ahead:
@@ -28,6 +29,8 @@ class Ahead:
         self._cursors: deque[tuple[int, dict]] = deque()  # (first step, cursor before it) of the blocks under way
         self._failed: NonFiniteError | None = None
         self._landed = time.perf_counter()
+        self.host_seconds = 0.0
+        """Seconds spent here on sending steps and on what came back: what Python costs."""
         if hasattr(trainer.model.machine, "reset_guard"):
             trainer.model.machine.reset_guard()
 
@@ -51,13 +54,13 @@ class Ahead:
         return self._reports(await self._queue.drain())
 
     def _room(self) -> bool:
-        step_seconds = self._queue.step_seconds
-        if not self._queue.under_way:
-            return True
-        return bool(step_seconds) and (self._sent - self._trainer.step) * step_seconds < AHEAD_SECONDS and self._queue.under_way < 6
+        step_seconds, under_way = self._queue.step_seconds, self._queue.under_way
+        if not under_way or not step_seconds:
+            return not under_way
+        return under_way < 2 or (under_way < MOST_BLOCKS and (self._sent - self._trainer.step) * step_seconds < AHEAD_SECONDS)
 
     def _send(self, stop: int) -> None:
-        step_seconds, trainer = self._queue.step_seconds, self._trainer
+        began, step_seconds, trainer = time.perf_counter(), self._queue.step_seconds, self._trainer
         if step_seconds:
             fitting = max(1, min(LARGEST_BLOCK, int(BLOCK_SECONDS / step_seconds)))
             self._block = min(fitting, 2 * self._block)
@@ -67,6 +70,7 @@ class Ahead:
         self._queue.push(*trainer.batches.block(count), recipes)
         self._rates.extend(values[0] for values in recipes)
         self._sent += count
+        self.host_seconds += time.perf_counter() - began
 
     def _reports(self, rows: list[tuple[float, float]]) -> list[StepReport]:
         at, trainer, reports = time.perf_counter(), self._trainer, []
@@ -85,6 +89,7 @@ class Ahead:
             self._cursors.popleft()
         if self._failed and self._sent > trainer.step and not self._queue.under_way:
             self._rewind()
+        self.host_seconds += time.perf_counter() - at
         return reports
 
     def _rewind(self) -> None:
