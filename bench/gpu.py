@@ -1,335 +1,160 @@
-"""The GPU engine measured: matmul rates, time of each kernel, training steps. python -m bench.gpu matmul|step|kernels|parity
+"""./build.sh bench gpu [--only PART…]: the GPU engine measured on this machine's GPU; prints a table and writes one JSON.
 
-Every figure is of the adapter it prints. Steps are timed without reading anything back until the last, as the ring does.
+Parts: steps and steps-f16 (training steps, natively), matmul and matmul-f16 (4096³ by tile), kernels (time of each kernel of a
+step), shapes (a step's linears by tile and chunks), attention, cooperative (wgpu's matrix units); with --dawn tensor (matrix units
+and plain kernels through Dawn) and, with --pyodide too, page and page-f16 (steps as a tab runs them). The JSON is
+written again after every part, so that a run cut short leaves what it has.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
-import statistics
-import struct
 import time
-from collections import defaultdict
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 
-from posttrainllm.backends.gpu import attention_tiles, tiles
-from posttrainllm.backends.gpu.attention_tiles import AttentionTile
-from posttrainllm.backends.gpu.tiles import MatmulTile
 from posttrainllm.backends.webgpu import WebGPUMachine
-from posttrainllm.compile import Graph, Value, place, record
-from posttrainllm.compile.tape import address
-from posttrainllm.model.config import GPTConfig
-from posttrainllm.model.program import DLOSS, LOSS, NORM, RECIPE, SEED, initial_weights, pack_recipe, training_step
+from posttrainllm.errors import DeviceError
 
-PYTORCH_EAGER_F32_MS = {
-    "small": 4.5, "medium": 5.5, "large": 7.8, "xl": 10.3, "huge": 15.3, "massive": 22.8, "mega": 21.2,
-    "gpt2-bytes": 64.0, "behemoth": 55.0, "behemoth-b8": 293.0,
-}  # fmt: skip
-"""PyTorch 2.11 eager float32 on an H200."""
-LAYOUTS = {"NN": "linear", "NT": "linear_backward_input", "TN": "linear_backward_weight"}
-SWEEP = [
-    MatmulTile(128, 128, 16, 8, 8), MatmulTile(128, 128, 16, 8, 8, False), MatmulTile(128, 128, 8, 8, 8), MatmulTile(64, 64, 16, 8, 8),
-    MatmulTile(64, 64, 16, 8, 8, False), MatmulTile(64, 64, 16, 8, 4), MatmulTile(64, 64, 32, 4, 4), MatmulTile(32, 32, 32, 4, 4),
-    MatmulTile(64, 32, 16, 8, 4), MatmulTile(128, 64, 16, 8, 8), MatmulTile(256, 128, 16, 16, 8), MatmulTile(256, 128, 8, 16, 8),
-    MatmulTile(128, 128, 16, 16, 8), MatmulTile(128, 64, 16, 16, 8), MatmulTile(256, 64, 8, 16, 8), MatmulTile(256, 128, 16, 16, 8, False),
-]  # fmt: skip
+from bench import gpu_attention, gpu_cooperative, gpu_dawn, gpu_matmul, gpu_report, gpu_tensor
+from bench.gpu_steps import Steps, config_of
+
+OUT = Path(__file__).parent / ".out" / "gpu.json"
+PRESETS = ["small", "medium", "large", "xl", "huge", "massive", "mega", "gpt2-bytes", "behemoth", "behemoth-b8"]
+PAGE_PRESETS = ["medium", "huge", "mega", "gpt2-bytes"]
+NATIVE = ("steps", "matmul", "steps-f16", "matmul-f16", "kernels", "attention", "cooperative", "shapes")
+DAWN = ("tensor", "page", "page-f16")
+USUAL = ("steps", "matmul", "steps-f16", "matmul-f16", *DAWN)
 
 
-def config_of(name: str) -> GPTConfig:
-    """A preset, or "gpt2-bytes", or "behemoth-b8"."""
-    if name == "gpt2-bytes":
-        return GPTConfig.preset("gpt2", vocabulary=256)
-    base, _, batch = name.partition("-b")
-    config = GPTConfig.preset(base)
-    return config.with_batch(int(batch)) if batch else config
+class Run:
+    """One run's options and record."""
 
-
-def one_kernel(name: str, sizes: dict[str, int]):
-    """(tape, region bytes) of one kernel on operands side by side."""
-    graph, at, values = Graph(), 0, {}
-    from posttrainllm.dims import product, round_up
-    from posttrainllm.ops import kernel
-
-    regions = ("params", "grads", "m", "v", "arena", "metrics")
-    for number, argument in enumerate(kernel(name).args):
-        shape = kernel(name).shape(argument, sizes)
-        values[argument.name] = Value(argument.name, shape, "f32", regions[number], 0)
-        at = max(at, round_up(product(shape) * 4, 256))
-    graph.call(name, sizes, **values)
-    plan = place(graph)
-    return record(plan), plan.region_bytes
-
-
-def median_ms(machine, loaded, repeats: int, inner: int) -> float:
-    """Median milliseconds of a replay, `inner` of them between waits, after one unmeasured."""
-    warm = time.perf_counter() + 0.15  # clocks rise under load
-    while time.perf_counter() < warm:
-        machine.replay(loaded)
-        machine.wait()
-    times = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        for _ in range(inner):
-            machine.replay(loaded)
-        machine.wait()
-        times.append((time.perf_counter() - began) / inner)
-    return statistics.median(times) * 1e3
-
-
-def random_regions(machine, region_bytes) -> None:
-    """Random numbers everywhere: zeros run faster than data."""
-    import numpy as np
-    from posttrainllm.compile.graph import REGIONS
-    from posttrainllm.compile.tape import REGION_SHIFT
-
-    block = np.random.default_rng(0).standard_normal(4 << 20).astype("<f4").tobytes()
-    for region, nbytes in region_bytes.items():
-        for start in range(0, nbytes, len(block)):
-            machine.upload(REGIONS.index(region) << REGION_SHIFT | start, block[: nbytes - start])
-
-
-def matmul(machine, size: int, layouts: list[str]) -> list[dict]:
-    """TFLOP/s of every tile that the device runs, at size³."""
-    rows = []
-    for layout in layouts:
-        tape, need = one_kernel(LAYOUTS[layout], {"R": size, "I": size, "O": size})
-        machine.allocate(need)
-        random_regions(machine, need)
-        for tile in SWEEP:
-            if not tile.fits(machine.limits):
-                continue
-            tiles.FORCED = [(tile, 1)]
-            try:
-                ms = median_ms(machine, machine.load(tape), 5, 5)
-                rows.append(
-                    {
-                        "layout": layout,
-                        "tile": list(tile.constants().values()),
-                        "ms": ms,
-                        "tflops": 2 * size**3 / ms / 1e9,
-                    }
-                )
-            except Exception as error:  # noqa: BLE001 - a tile that a driver refuses is a result
-                rows.append({"layout": layout, "tile": list(tile.constants().values()), "error": str(error)[:200]})
-            finally:
-                tiles.FORCED = []
-            print(json.dumps(rows[-1]), flush=True)
-    return rows
-
-
-SHAPES = {
-    "medium": [(2048, 128, 384), (2048, 128, 128), (2048, 128, 512), (2048, 512, 128)],
-    "mega": [(1024, 384, 1152), (1024, 384, 384), (1024, 384, 1536), (1024, 1536, 384)],
-    "gpt2": [(4096, 768, 2304), (4096, 768, 768), (4096, 768, 3072), (4096, 3072, 768)],
-    "behemoth": [(512, 1280, 3840), (512, 1280, 1280), (512, 1280, 5120), (512, 5120, 1280)],
-}
-"""Linears of a step: rows, inputs, outputs."""
-SHAPE_TILES = [
-    MatmulTile(128, 128, 16, 16, 8), MatmulTile(128, 64, 16, 8, 8), MatmulTile(64, 64, 16, 8, 8), MatmulTile(64, 64, 16, 8, 4), MatmulTile(64, 32, 16, 8, 4),
-    MatmulTile(64, 32, 32, 4, 4), MatmulTile(32, 32, 32, 4, 4),
-]  # fmt: skip
-
-
-def shapes(machine, names: list[str]) -> list[dict]:
-    """Microseconds of each linear of a preset by tile and chunks, launch included: what tiles.py's rules are made from."""
-    rows = []
-    for name in names:
-        for r, i, o in SHAPES[name]:
-            for kernel in LAYOUTS.values():
-                tape, need = one_kernel(kernel, {"R": r, "I": i, "O": o})
-                machine.allocate(need)
-                depth = {"linear": i, "linear_backward_input": o, "linear_backward_weight": r}[kernel]
-                found = []
-                for tile in SHAPE_TILES:
-                    for chunks in (1, 2, 4, 8, 16):
-                        if depth // chunks < 64:
-                            continue
-                        tiles.FORCED = [(tile, chunks)]
-                        loaded = machine.load(tape)
-                        times = []
-                        for _ in range(3):
-                            began = time.perf_counter()
-                            for _ in range(10):
-                                machine.replay(loaded)
-                            machine.wait()
-                            times.append((time.perf_counter() - began) * 1e5)
-                        found.append((round(min(times), 1), [*tile.constants().values()][:5], chunks))
-                tiles.FORCED = []
-                loaded = machine.load(tape)
-                rows.append({"kernel": kernel, "shape": [r, i, o], "best": sorted(found)[:4], "worst": max(found)})
-                print(json.dumps(rows[-1]), flush=True)
-    return rows
-
-
-ATTENTION_SWEEP = [AttentionTile(*shape) for shape in (
-    (64, 64, 32, 4, 8, 2), (64, 64, 32, 4, 4, 2), (64, 64, 32, 4, 4, 4), (64, 32, 32, 4, 4, 2), (32, 64, 32, 4, 4, 2),
-    (32, 32, 32, 4, 4, 2), (32, 32, 32, 4, 4, 4), (32, 64, 32, 4, 8, 2),
-)]  # fmt: skip
-
-
-def attention(machine, sizes: dict[str, int], label: str = "") -> list[dict]:
-    """Microseconds and TFLOP/s (causal half counted) of each attention pass with every tile."""
-    rows = []
-    for name in ("attention", "attention_backward"):
-        tape, need = one_kernel(name, sizes)
-        machine.allocate(need)
-        random_regions(machine, need)
-        for tile in ATTENTION_SWEEP:
-            if not tile.fits(machine.limits):
-                continue
-            kept = dict(attention_tiles.ATTENTION_TILES)
-            attention_tiles.ATTENTION_TILES.update(dict.fromkeys(kept, (tile,)))
-            try:
-                loaded = machine.load(tape)
-                machine.replay(loaded)
-                for entry, (_, us) in kernel_times(machine, loaded).items():
-                    products = {"attention": 2, "attention_backward": 3, "attention_backward_keys": 4}[entry]
-                    flops = products * sizes["B"] * sizes["H"] * sizes["T"] ** 2 * sizes["D"]
-                    rows.append(
-                        {
-                            "preset": label,
-                            "entry": entry,
-                            "tile": list(tile.constants().values()),
-                            "us": us,
-                            "tflops": round(flops / us / 1e6, 2),
-                        }
-                    )
-                    print(json.dumps(rows[-1]), flush=True)
-            except Exception as error:  # noqa: BLE001
-                print(json.dumps({"tile": list(tile.constants().values()), "error": str(error)[:200]}), flush=True)
-            finally:
-                attention_tiles.ATTENTION_TILES.update(kept)
-    return rows
-
-
-class Steps:
-    """A model that trains on made-up tokens."""
-
-    def __init__(self, machine, name: str) -> None:
-        self.machine, config = machine, config_of(name)
-        initial, self.step = initial_weights(config), training_step(config)
-        need: dict[str, int] = {}
-        for each in (initial, self.step):
-            for region, nbytes in each.plan.region_bytes.items():
-                need[region] = max(need.get(region, 0), nbytes)
-        machine.allocate(need)
-        machine.upload(address(SEED), struct.pack("<Q", 42))
-        machine.upload(address(DLOSS), struct.pack("<f", 1.0))
-        machine.replay(machine.load(initial.tape))
-        count = config.batch * config.context
-        self.tokens = struct.pack(f"<{count}i", *((i * 7919 + i // 3) % 256 for i in range(count)))
-        machine.upload(address(self.step.tokens), self.tokens)
-        machine.upload(address(self.step.targets), self.tokens[4:] + self.tokens[:4])
-        machine.upload(address(RECIPE), pack_recipe((3e-4, 0.9, 0.95, 1e-8, 0.1, 1.0, 1.0, 1.0)))
-        began = time.perf_counter()
-        self.loaded = machine.load(self.step.tape)
-        self.prepare_seconds = time.perf_counter() - began
-        self.flops = self.step.plan.graph.flops()
-
-    def measure(self, name: str, repeats: int = 5) -> dict:
-        """Milliseconds a step: without reading back, and with loss and norm read every step."""
-        machine = self.machine
-        first = median_ms(machine, self.loaded, 1, 2)
-        inner = max(2, min(20, int(300 / first)))
-        free = median_ms(machine, self.loaded, repeats, inner)
-        began = time.perf_counter()
-        for _ in range(inner):
-            machine.upload(address(self.step.tokens), self.tokens)
-            machine.replay(self.loaded)
-        host = (time.perf_counter() - began) / inner * 1e3
-        machine.wait()
-        times = []
-        for _ in range(inner):
-            began = time.perf_counter()
-            machine.upload(address(self.step.tokens), self.tokens)
-            machine.replay(self.loaded)
-            machine.download(address(LOSS), 4), machine.download(address(NORM), 4)
-            times.append(time.perf_counter() - began)
-        loss = struct.unpack("<f", machine.download(address(LOSS), 4))[0]
-        row = {
-            "preset": name, "ms": round(free, 3), "ms_read_each_step": round(statistics.median(times) * 1e3, 3), "host_ms": round(host, 3),
-            "dispatches": len(self.loaded.lowered.dispatches), "tflops": round(self.flops / free / 1e9, 2),
-            "prepare_seconds": round(self.prepare_seconds, 2), "loss": round(loss, 4),
+    def __init__(self, options) -> None:
+        self.options, self.began = options, time.perf_counter()
+        self.record = {
+            "command": "./build.sh bench gpu", "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            "parts": {}, "seconds": {},
         }  # fmt: skip
-        if name in PYTORCH_EAGER_F32_MS:
-            row["pytorch_eager_f32_ms"] = PYTORCH_EAGER_F32_MS[name]
-            row["ratio"] = round(PYTORCH_EAGER_F32_MS[name] / free, 2)
-        return row
 
+    @property
+    def left(self) -> float:
+        """Seconds that are left of the budget."""
+        return self.options.seconds - (time.perf_counter() - self.began)
 
-def kernel_times(machine, loaded) -> dict[str, tuple[int, float]]:
-    """Entry to (dispatches, total microseconds), by timestamps around a pass for each dispatch."""
-    wgpu, device, count = machine._wgpu, machine._device, len(loaded.lowered.dispatches)
-    queries = device.create_query_set(type="timestamp", count=2 * count)
-    resolved = device.create_buffer(size=16 * count, usage=wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC)
-    warm = time.perf_counter() + 0.1
-    while time.perf_counter() < warm:
-        machine.replay(loaded)
-        machine.wait()
-    for _ in range(2):
-        encoder = device.create_command_encoder()
-        for number, dispatch in enumerate(loaded.lowered.dispatches):
-            writes = {
-                "query_set": queries,
-                "beginning_of_pass_write_index": 2 * number,
-                "end_of_pass_write_index": 2 * number + 1,
-            }
-            compute = encoder.begin_compute_pass(timestamp_writes=writes)
-            compute.set_pipeline(machine._pipeline(dispatch)[0])
-            compute.set_bind_group(0, loaded.kept[1 + number])
-            compute.dispatch_workgroups(*dispatch.groups)
-            compute.end()
-        encoder.resolve_query_set(queries, 0, 2 * count, resolved, 0)
-        device.queue.submit([encoder.finish()])
-        ticks = struct.unpack(f"<{2 * count}Q", bytes(device.queue.read_buffer(resolved)))
-    totals: dict[str, list] = defaultdict(lambda: [0, 0.0])
-    for number, dispatch in enumerate(loaded.lowered.dispatches):
-        shape = " ".join(str(v) for v in struct.unpack(f"<{len(dispatch.uniforms) // 4}I", dispatch.uniforms)[:3])
-        entry = totals[f"{dispatch.entry} {shape}" if "linear" in dispatch.entry else dispatch.entry]
-        entry[0] += 1
-        entry[1] += (ticks[2 * number + 1] - ticks[2 * number]) / 1e3
-    return {name: (n, round(us, 1)) for name, (n, us) in sorted(totals.items(), key=lambda item: -item[1][1])}
+    def machine(self, precision: str) -> WebGPUMachine:
+        """A fresh one, at WebGPU's default limits where asked for."""
+        machine = WebGPUMachine(precision=precision)
+        if self.options.default_limits:
+            from posttrainllm.backends.gpu.limits import DEFAULT
 
+            real = machine.limits
+            machine.close()
+            limits = replace(DEFAULT, buffer_bytes=real.buffer_bytes, binding_bytes=real.binding_bytes)
+            machine = WebGPUMachine(limits=limits, precision=precision)
+        self.record |= {"adapter": machine.description, "software": machine.software, "limits": asdict(machine.limits)}
+        self.record["features"] = sorted({*self.record.get("features", ()), *machine.features})
+        return machine
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["matmul", "shapes", "attention", "step", "kernels"])
-    parser.add_argument("names", nargs="*", help="presets, or matmul layouts NN NT TN")
-    parser.add_argument("--size", type=int, default=4096)
-    parser.add_argument("--default-limits", action="store_true")
-    parser.add_argument("--out")
-    options = parser.parse_args()
-    machine = WebGPUMachine()
-    if options.default_limits:
-        from posttrainllm.backends.gpu.limits import DEFAULT
+    def keep(self, part: str, rows) -> None:
+        """Print and write what a part has so far."""
+        self.record["parts"][part] = rows
+        if isinstance(rows, list) and rows:
+            print(part, json.dumps(rows[-1], default=str)[:400], flush=True)
+        self.record["targets"] = gpu_report.targets(self.record["parts"])
+        self.options.out.parent.mkdir(parents=True, exist_ok=True)
+        self.options.out.write_text(json.dumps(self.record, indent=1, default=str), encoding="utf-8")
 
-        real = machine.limits
-        machine.close()
-        machine = WebGPUMachine(
-            limits=replace(DEFAULT, buffer_bytes=real.buffer_bytes, binding_bytes=real.binding_bytes)
-        )
-    print(machine.description, machine.limits)
-    rows = []
-    if options.what == "matmul":
-        rows = matmul(machine, options.size, options.names or list(LAYOUTS))
-    if options.what == "shapes":
-        rows = shapes(machine, options.names)
-    if options.what == "attention":
-        for name in options.names or ["gpt2-bytes"]:
-            c = config_of(name)
-            rows += attention(machine, {"B": c.batch, "T": c.context, "H": c.heads, "D": c.head_width}, name)
-    for name in options.names if options.what in ("step", "kernels") else []:
-        steps = Steps(machine, name)
-        if options.what == "step":
-            rows.append(steps.measure(name))
+    def presets(self, part: str, each) -> None:
+        """each(name) for every preset, while time is left."""
+        rows = []
+        for name in self.options.presets or (PAGE_PRESETS if part.startswith("page") else PRESETS):
+            if self.left < 5:
+                rows.append({"preset": name, "error": "no time was left"})
+            else:
+                try:
+                    rows.append(each(name))
+                except DeviceError as error:
+                    rows.append({"preset": name, "error": str(error)[:300]})
+            self.keep(part, rows)
+
+    def run(self, part: str) -> None:
+        """Measure one part."""
+        options, precision = self.options, "f16" if part.endswith("-f16") else "f32"
+        if part.startswith("page"):
+            self.presets(part, lambda name: gpu_dawn.measure(options.dawn, options.pyodide, name, precision, options.node, max(5.0, self.left)))
+        elif part == "tensor":
+            self.keep(part, gpu_tensor.run(options.dawn, options.node, options.size, seconds=max(5.0, min(60.0, self.left))))
+        elif part == "cooperative":
+            self.keep(part, gpu_cooperative.run(options.size))
         else:
-            rows.append({"preset": name, "kernels": kernel_times(machine, steps.loaded)})
-        print(json.dumps(rows[-1]), flush=True)
-    if options.out:
-        with open(options.out, "w") as file:
-            json.dump({"adapter": machine.description, "rows": rows}, file, indent=1)
+            self.native(part, precision)
+
+    def native(self, part: str, precision: str) -> None:
+        """A part that this process measures. A machine of its own a preset: what one leaves behind is not the next one's."""
+        options = self.options
+
+        def with_machine(body):
+            machine = self.machine(precision)
+            try:
+                return body(machine)
+            finally:
+                machine.close()
+
+        if part.startswith("steps"):
+            self.presets(part, lambda name: with_machine(lambda m: Steps(m, name, not options.unprobed).measure()))
+        elif part.startswith("kernels"):
+            self.presets(part, lambda name: {"preset": name, "kernels": with_machine(lambda m: Steps(m, name, not options.unprobed).kernels())})
+        elif part.startswith("attention"):
+
+            def sweep(machine, name):
+                c = config_of(name)
+                sizes = {"B": c.batch, "T": c.context, "H": c.heads, "D": c.head_width}
+                return {"preset": name, "tiles": gpu_attention.sweep(machine, sizes, name)}
+
+            self.presets(part, lambda name: with_machine(lambda m: sweep(m, name)))
+        elif part.startswith("matmul"):
+            self.keep(part, with_machine(lambda m: gpu_matmul.rates(m, options.size)))
+        else:
+            self.keep(part, with_machine(lambda m: gpu_matmul.shapes(m, options.presets or list(gpu_matmul.SHAPES))))
+
+
+def main(arguments: list[str]) -> int:
+    """Measure what is asked for. 0 when it ran: figures are recorded, not judged."""
+    parser = argparse.ArgumentParser(prog="./build.sh bench gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=[*NATIVE, "kernels-f16", "attention-f16", "shapes-f16", *DAWN], metavar="PART")
+    parser.add_argument("--presets", nargs="+", metavar="NAME", help=f"of {', '.join(PRESETS)}")
+    parser.add_argument("--size", type=int, default=4096, help="of the matmuls")
+    parser.add_argument("--dawn", help="dawn.node of npm's webgpu")
+    parser.add_argument("--pyodide", help="Pyodide's folder")
+    parser.add_argument("--node", default="node")
+    parser.add_argument("--seconds", type=float, default=600.0, help="begin nothing new after so long")
+    parser.add_argument("--default-limits", action="store_true", help="natively at WebGPU's default limits")
+    parser.add_argument("--unprobed", action="store_true", help="steps with the tiles of tiles.py's rules")
+    parser.add_argument("--out", type=Path, default=OUT, help="where the JSON goes")
+    options = parser.parse_args(arguments)
+    run = Run(options)
+    for part in options.only or USUAL:
+        if part in DAWN and not (options.dawn and (part == "tensor" or options.pyodide)):
+            continue
+        began = time.perf_counter()
+        if run.left < 5:
+            run.keep(part, {"error": "no time was left"})
+            continue
+        try:
+            run.run(part)
+        except Exception as error:  # noqa: BLE001 - the parts after it are still worth their figures
+            run.record["parts"].setdefault(part, {"error": f"{type(error).__name__}: {error}"[:600]})
+            print(part, f"{type(error).__name__}: {error}"[:600], flush=True)
+        run.record["seconds"][part] = round(time.perf_counter() - began, 1)
+    run.keep("end", {"seconds": round(time.perf_counter() - run.began, 1)})
+    print(gpu_report.table(run.record))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    import sys
+
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,10 +1,10 @@
 // node modules.mjs DAWN_NODE < question.json: WGSL modules through Dawn, outside the engine. Answers a JSON line a module.
 //
-// {"flags": [...], "modules": [{"label", "source", "entry", "groups", "uniforms": hex, "bindings": [{"index", "bytes", "writes",
-// "half", "fill"}], "repeats", "passes", "samples": [{"binding", "at", "half", "terms"}]}]}
+// {"flags": [...], "seconds", "modules": [{"label", "source", "entry", "groups", "uniforms": hex, "bindings": [{"index", "bytes",
+// "writes", "half"}], "product", "milliseconds", "passes"}]}
 // Without "bindings" a module is only compiled, with a pipeline for its entry: Dawn's null backend does that on any machine.
-// Inputs are filled with a short pattern, so that an answer's samples can be known without the arrays: element i holds
-// PATTERN[i % PERIOD] / 8. "product": {"rows", "columns", "depth", "a", "b", "out", along} says which binding is what.
+// Inputs hold a pattern that repeats, so that samples of an answer are known without the arrays. "product" ({"rows", "columns",
+// "depth", "a_along_k", "b_along_k", "out", "out_half", "bias"}) says what is multiplied and which binding is the result.
 import { createRequire } from "node:module";
 
 const PERIOD = 65521;
@@ -144,7 +144,9 @@ async function measured(module, { group, pipeline }) {
   return { ms: Math.min(...times), off };
 }
 
+const started = performance.now();
 for (const module of asked.modules) {
+  if (performance.now() - started > 1e3 * (asked.seconds ?? 1e9)) break;
   const made = await compiled(module);
   try {
     say({ label: module.label, ...(made.error ? { error: made.error } : module.bindings ? await measured(module, made) : {}) });

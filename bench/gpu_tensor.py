@@ -1,0 +1,101 @@
+"""Matmuls through Dawn (the browser's compiler) outside the engine, each checked: matrix units with every tile, and the plain kernels."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from posttrainllm.backends.gpu import probe
+from posttrainllm.backends.gpu.limits import Limits
+from posttrainllm.backends.gpu.lower import lower
+from posttrainllm.backends.gpu.options import Options
+from posttrainllm.backends.gpu.tiles import MatmulTile, TensorTile, as_choice, key_of
+from posttrainllm.dims import product
+
+REPO = Path(__file__).resolve().parent.parent
+SCRIPT = REPO / "tests" / "gpu" / "modules.mjs"
+FLAGS = [
+    "enable-dawn-features=allow_unsafe_apis,vulkan_enable_f16_on_nvidia", "disable-dawn-features=timestamp_quantization", "backend=vulkan",
+]  # fmt: skip
+LIMITS = Limits(1 << 32, 1 << 31, 49152, 1024)
+MORE = (
+    TensorTile(4, 4, 4, 2, 32), TensorTile(4, 4, 2, 2, 64), TensorTile(4, 4, 2, 2, 32, 2, False), TensorTile(4, 2, 2, 4, 32),
+    TensorTile(2, 4, 4, 2, 32, 2), TensorTile(2, 2, 4, 4, 32, 2), TensorTile(4, 8, 2, 2, 32), TensorTile(2, 8, 2, 2, 32, 2),
+)  # fmt: skip
+TILES = tuple(dict.fromkeys((*probe.TENSOR, *MORE)))
+PLAIN = (MatmulTile(128, 128, 16, 16, 8), MatmulTile(128, 128, 16, 8, 8))
+HALF = (*PLAIN[:1], *probe.HALF)
+STEP_SHAPES = [(4096, 2304, 768), (4096, 768, 3072), (768, 3072, 4096), (1024, 1152, 384), (384, 1536, 1024), (512, 5120, 1280)]
+"""Rows, columns and depth of products in the gpt2 shape, mega and behemoth."""
+
+
+def module(tile, layout: str, shape: tuple[int, int, int], precision: str, chunks: int = 1) -> dict:
+    """What modules.mjs takes: the product's first dispatch. Where it is cut, the sums of chunks are not added up or checked."""
+    units = ((tile.FRAGMENT,) * 3,) if isinstance(tile, TensorTile) else ()
+    tiles = {key_of(layout, *shape, precision): as_choice(tile, chunks)}
+    options = Options(LIMITS, precision, units, tiles=tiles)
+    dispatch = lower(probe.one_product(layout, *shape), options).dispatches[0]
+    halves = {0, 1} | ({3} if layout == "NN" else {2} if layout == "NT" else set())
+    bindings = [
+        {"index": index, "bytes": operand.nbytes, "writes": writes, "half": precision == "f16" and index in halves}
+        for index, operand, writes in dispatch.bindings
+    ]
+    out = 3 if layout == "NN" else 2
+    checked = {
+        "rows": shape[0], "columns": shape[1], "depth": shape[2], "a_along_k": layout[0] == "N", "b_along_k": layout[1] == "T",
+        "out": out, "out_half": precision == "f16" and out in halves, "bias": layout == "NN",
+    }  # fmt: skip
+    return {
+        "label": {"layout": layout, "shape": list(shape), "precision": precision, "tile": as_choice(tile, chunks)},
+        "source": dispatch.source(), "entry": dispatch.entry, "groups": dispatch.groups, "uniforms": dispatch.uniforms.hex(),
+        "bindings": bindings, "product": checked if chunks == 1 else None, "milliseconds": 10, "passes": 3,
+    }  # fmt: skip
+
+
+def modules(size: int = 4096) -> list[dict]:
+    """Every tile at size³ in each layout, then the probe's at a step's shapes, cut too; then the plain kernels."""
+    cube, made = (size,) * 3, []
+    for layout in ("NN", "NT", "TN"):
+        made += [(tile, layout, cube, "f16", 1) for tile in TILES]
+    for layout in ("NN", "NT", "TN"):
+        made += [(tile, layout, cube, "f32", 1) for tile in PLAIN] + [(tile, layout, cube, "f16", 1) for tile in HALF]
+    for shape in STEP_SHAPES if size >= 1024 else []:
+        layout = "TN" if shape[2] in (4096, 1024) else "NN"
+        made += [(tile, layout, shape, "f16", chunks) for tile in probe.TENSOR for chunks in (1, 4) if tile.groups(*shape[:2]) * chunks < 3000]
+    found = []
+    for tile, layout, shape, precision, chunks in made:
+        memory = tile.memory_bytes(layout) if isinstance(tile, TensorTile) else tile.memory_bytes
+        if memory <= LIMITS.workgroup_memory_bytes:
+            found.append(module(tile, layout, shape, precision, chunks))
+    return found
+
+
+def run(dawn: str, node: str = "node", size: int = 4096, flags: list[str] | None = None, seconds: float = 100.0) -> dict:
+    """{"device", "rows"}: milliseconds, TFLOP/s and error (at most about 1 where right) of each module. Ends after `seconds`."""
+    asked = json.dumps({"flags": flags or FLAGS, "modules": modules(size), "seconds": seconds})
+    done = subprocess.run([node, str(SCRIPT), dawn], input=asked, capture_output=True, text=True, check=False, timeout=seconds + 60)
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if not lines:
+        return {"error": done.stderr[-600:]}
+    device, *answers = lines
+    rows = []
+    for answer in answers:
+        row = answer.pop("label") | answer
+        if "ms" in row:
+            row["tflops"] = round(2 * product(row["shape"]) / row["ms"] / 1e9, 2)
+            row["right"] = row["off"] is None or row["off"] <= 4
+            row["ms"] = round(row["ms"], 4)
+        elif "error" in row:
+            row["error"] = row["error"][:300]
+        rows.append(row)
+    return {"device": device, "rows": rows, "stderr": done.stderr[-300:]}
+
+
+def best(rows: list[dict], precision: str, kind: str) -> dict[str, float]:
+    """TFLOP/s of the fastest right tile at a cube, by layout."""
+    found: dict[str, float] = {}
+    for row in rows:
+        if row.get("right") and row["precision"] == precision and row["tile"][0] == kind and len(set(row["shape"])) == 1:
+            found[row["layout"]] = max(found.get(row["layout"], 0.0), row["tflops"])
+    return found
