@@ -8,6 +8,7 @@ import time
 
 from playwright.sync_api import Page
 
+from e2e.conftest import REAL_MS
 from posttrainllm.store.checkpoint import Checkpoint
 
 START = """(flag) => {
@@ -52,7 +53,7 @@ class Driver:
         )
         return self._number
 
-    def wait(self, *kinds: str, seconds: float = 120.0, reply_to: int | None = None) -> dict:
+    def wait(self, *kinds: str, seconds: float = REAL_MS / 1000, reply_to: int | None = None) -> dict:
         """The next event of one of these kinds (and, given it, to that request); a failure that is not asked for raises."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:

@@ -1,6 +1,10 @@
 // Stands in for app/worker.mjs in tests of the page alone: it speaks the protocol at once, with made-up numbers, and can be told to
 // fail in ways that are hard to reach with the real one. A test prepends `globalThis.scenario = {…};` (see e2e/conftest.py).
-const scenario = { boot_ms: 60, step_ms: 4, every_ms: 125, steps: 200, fail: {}, corrupt: false, runs: [], isolated_threads: 2, ...globalThis.scenario };
+//
+// Nothing that a test wants to see may pass by itself, or a busy machine passes it unseen: `hold` is the number of steps after which a
+// run stands until the test says go_on, and `gates` names what stays undone until the test says open: boot, start and file (the answers
+// to a start and to a file that fail), write (what comes after the first hundred letters).
+const scenario = { boot_ms: 60, step_ms: 4, every_ms: 125, steps: 200, fail: {}, runs: [], isolated_threads: 2, hold: Infinity, gates: [], ...globalThis.scenario };
 const presets = {
   tiny: { layers: 2, channels: 48, heads: 3, context: 32, batch: 16, parameters: 70464 },
   small: { layers: 3, channels: 96, heads: 3, context: 64, batch: 16, parameters: 366432 },
@@ -21,9 +25,13 @@ let stopping = false;
 let writing = null;
 let textBytes = 0; // of the text that was understood last
 let clock = 0;
+let ending = null; // the event that a run ends with, where a test says so
+let limit = Infinity; // the step at which the run stands
+const shut = new Set(scenario.gates);
 
 const post = (event, transfer = []) => postMessage(event, transfer);
 const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+async function passed(gate) { while (shut.has(gate)) await wait(5); }
 const failed = (request, message, extra = {}) => post({ kind: 'failed', code: 'test', message, reply_to: request.id, ...extra });
 const lossAt = (step) => 1.45 + 4.1 * Math.exp(-step / 45) + Math.sin(step * 12.9898) * 0.06;
 const listed = (id) => post({ kind: 'runs', reply_to: id, runs: runs.map((each) => ({ ...each, live: each.run_id === run?.run_id })) });
@@ -33,10 +41,11 @@ async function boot() {
     post({ kind: 'boot', stage: `s${i}`, fraction: (i + 1) / 5, message });
     await wait(scenario.boot_ms / 4);
   }
+  await passed('boot');
   if (scenario.fail.boot) { post({ kind: 'failed', code: 'boot', message: scenario.fail.boot, fatal: true }); return; }
   const threads = flag ? scenario.isolated_threads : 1;
   post({ kind: 'ready', version: '0.0.0-fake', threads, isolated: Boolean(flag), presets, training, runs,
-    engines: [{ name: 'cpu', description: `CPU, WebAssembly SIMD, ${threads} thread${threads > 1 ? 's' : ''}`, chosen: true, why: 'It passed its self-test.' }, { name: 'webgpu', description: 'Graphics card', chosen: false, why: 'not built yet' }],
+    engines: scenario.engines ?? [{ name: 'cpu', description: `CPU, WebAssembly SIMD, ${threads} thread${threads > 1 ? 's' : ''}`, chosen: true, why: 'It passed its self-test.' }, { name: 'webgpu', description: 'Graphics card', chosen: false, why: 'not built yet' }],
     storage: { persistent: true, bytes: 12_400_000 } });
 }
 
@@ -52,7 +61,7 @@ function refused(settings) {
 
 function corpus(request, name, text) {
   const refusal = scenario.fail.corpus ?? (request.kind === 'corpus.file' && scenario.fail.file);
-  if (refusal) { setTimeout(failed, scenario.fail.file_ms ?? 0, request, refusal); return; }
+  if (refusal) { passed('file').then(() => failed(request, refusal)); return; }
   const characters = [...text].length;
   const bytes = new TextEncoder().encode(text).length;
   textBytes = bytes;
@@ -77,6 +86,7 @@ async function train() {
       post({ kind: 'resumed', step: run.step });
       continue;
     }
+    if (run.step >= limit) continue;
     run.step += 1;
     const loss = lossAt(run.step);
     rows.push([run.step, loss, 1.2, 0.0003]);
@@ -88,7 +98,7 @@ async function train() {
     }
     if (scenario.fail.save_at === run.step) post({ kind: 'failed', code: 'quota', message: 'There is no room left to save this run. Delete a run you no longer need; training goes on.', reply_to: run.request });
     const elapsed = (performance.now() - began) / 1000;
-    if (performance.now() - last >= scenario.every_ms || run.step === run.steps) {
+    if (performance.now() - last >= scenario.every_ms || run.step === run.steps || run.step === limit) {
       last = performance.now();
       const per = elapsed / run.step;
       post({ kind: 'step', step: run.step, steps: run.steps, loss_nats: loss, perplexity: Math.exp(loss), bits_per_byte: loss / Math.LN2, gradient_norm: 1.2,
@@ -101,6 +111,7 @@ async function train() {
     }
   }
   running = false;
+  if (ending) { post({ ...ending, step: run.step, run_id: run.run_id }); ending = null; return; }
   const reason = run.step >= run.steps ? 'finished' : 'stopped';
   const saved = { run_id: run.run_id, name: run.name, step: run.step, steps: run.steps, preset: 'medium', parameters: 842496, loss_nats: lossAt(run.step),
     validation_loss_nats: lossAt(run.step) + 0.08, updated: Date.now() / 1000, bytes: 10_100_000, resumable: true, corrupt: false };
@@ -115,7 +126,8 @@ function begin(request, fields) {
   run = { request: request.id, ...fields };
   paused = stopping = false;
   clock = 0;
-  post({ kind: 'started', reply_to: request.id, run_id: run.run_id, name: run.name, config: presets.medium, training, step: run.step, steps: run.steps, engine: 'cpu' });
+  limit = run.step + scenario.hold;
+  post({ kind: 'started', reply_to: request.id, run_id: run.run_id, name: run.name, config: presets.medium, training, step: run.step, steps: run.steps, engine: 'cpu', ...scenario.started });
   train();
 }
 
@@ -142,7 +154,7 @@ const handlers = {
   'train.start'(request) {
     const refusal = scenario.fail.start ?? refused({ ...training, ...request.training });
     if (refusal) {
-      setTimeout(failed, scenario.fail.start_ms ?? 0, request, refusal);
+      passed('start').then(() => failed(request, refusal));
       if (scenario.fail.stray) setTimeout(post, 20, { kind: 'stopped', step: 0, reason: 'error', message: 'It has ended.', run_id: null, validation_loss_nats: null });
       return;
     }
@@ -173,6 +185,8 @@ const handlers = {
     let sent = 0;
     for (; sent < text.length && writing; sent += 2) {
       await wait(3);
+      while (sent >= 100 && shut.has('write') && writing) await wait(5);
+      if (!writing) break;
       post({ kind: 'token', text: text.slice(sent, sent + 2), tokens: sent + 2, tokens_per_second: 640 });
     }
     post({ kind: 'wrote', reply_to: request.id, tokens: sent, tokens_per_second: (sent * 1000) / (performance.now() - began), first_token_seconds: 0.012, reason: writing ? 'length' : 'stopped' });
@@ -209,6 +223,18 @@ const handlers = {
     open({ ...request, run_id: imported.run_id });
   },
   settings() {},
+  async 'engine.use'(request) {
+    await passed('engine');
+    if (scenario.fail.engine) { failed(request, scenario.fail.engine); return; }
+    const engines = scenario.engines.map((each) => ({ ...each, chosen: each.name === request.name, ...(each.name === request.name && { precision: request.precision }) }));
+    post({ kind: 'engine', reply_to: request.id, engine: engines.find((each) => each.chosen), engines, step: run?.step ?? null, memory: scenario.memory ?? null });
+  },
+  'test.go_on'({ steps }) { limit = steps === null ? Infinity : limit + steps; },
+  'test.post'({ event }) { post(event); },
+  /** The run stands at an earlier step again; or it ends, by an event of the test's. */
+  'test.back'({ step }) { run.step = step; limit = step; },
+  'test.end'({ event }) { stopping = true; ending = event; },
+  'test.open'({ gate }) { shut.delete(gate); },
 };
 
 function open(request) {

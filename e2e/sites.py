@@ -5,10 +5,40 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import socket
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from tools.serve import Handler, Server
+
+
+class Severable(Server):
+    """A server that can go away as one does, with the connections that browsers keep open: closing alone leaves those served."""
+
+    def __init__(self, **options) -> None:
+        self._connections: set[socket.socket] = set()
+        super().__init__(**options)
+
+    def start(self) -> Severable:
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def process_request(self, request, client_address) -> None:
+        self._connections.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request) -> None:
+        self._connections.discard(request)
+        super().shutdown_request(request)
+
+    def sever(self) -> None:
+        """From now on its port refuses connections."""
+        self.shutdown()
+        self.server_close()
+        for each in list(self._connections):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
 
 
 class Host:
@@ -22,7 +52,7 @@ class Host:
         self.asked: list[str] = []
         self.broken: set[str] = set()
         self.port = 0
-        self.server: Server | None = None
+        self.server: Severable | None = None
         for entry in json.loads((dist / "precache.json").read_text()):
             if not entry["url"].startswith("pyodide-"):
                 target = folder / entry["url"]
@@ -55,17 +85,16 @@ class Host:
                     return None
                 return super().send_head()
 
-        self.server = Server(folder=self.folder, port=self.port, path=self.path, isolated=self.isolated)
+        self.server = Severable(folder=self.folder, port=self.port, path=self.path, isolated=self.isolated)
         self.server.RequestHandlerClass = Listening
         self.port = self.server.server_address[1]
-        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+        self.server.start()
         return self
 
     def stop(self) -> None:
         """The server is gone: its port refuses connections."""
         if self.server:
-            self.server.shutdown()
-            self.server.server_close()
+            self.server.sever()
             self.server = None
 
     @property

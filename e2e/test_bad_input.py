@@ -6,6 +6,7 @@ import json
 import struct
 
 import pytest
+from e2e.conftest import profile
 from e2e.driver import Driver
 
 TEXT = ("The quality of mercy is not strain'd, it droppeth as the gentle rain from heaven. " * 120).encode()
@@ -14,7 +15,7 @@ TEXT = ("The quality of mercy is not strain'd, it droppeth as the gentle rain fr
 @pytest.fixture(scope="module")
 def trainer(browser, site):
     """One trainer for this whole file: it must outlive all that is thrown at it."""
-    context = browser.new_context(service_workers="block")
+    context = profile(browser)
     made = Driver(context.new_page(), site.url)
     made.wait("ready")
     yield made

@@ -29,6 +29,6 @@ def test_ten_runs_take_no_more_memory_than_a_few(browser, contexts, site):
     sizes = []
     for _ in range(10):
         driver.ask("train.start", preset="medium", training={"steps": 1, "evaluation_tokens": 2048})
-        assert driver.wait("stopped", seconds=120)["reason"] == "finished"
+        assert driver.wait("stopped")["reason"] == "finished"
         sizes.append(renderer_bytes(browser))
     assert sizes[-1] - sizes[2] < 3 * MEDIUM_BYTES, [size >> 20 for size in sizes]

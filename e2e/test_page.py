@@ -5,50 +5,42 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
+
+from e2e.conftest import SLOW, error, go_on, heard, let_through, number, phase, quiet, sent, stepping
 
 HOSTILE = '<img src=x onerror="document.title=1">'
-SLOW = {"steps": 100_000, "step_ms": 5}
+# Milliseconds that a fixed piece of work takes in a page: the median of several.
+WORK = """() => Array.from({ length: 7 }, () => {
+  const began = performance.now(), seen = {};
+  for (let i = 0, x = 1; i < 400_000; i += 1) { x = (x * 1103515245 + 12345) % 2147483648; seen['k' + (x & 1023)] = x; }
+  return performance.now() - began;
+}).sort((a, b) => a - b)[3]"""
+WORK_MS = 25.0  # on the machine of two cores for which a second was promised, with nothing else to do
 
 
-def number(page: Page, name: str) -> float:
-    return float(page.inner_text(f"#stat-{name}").split()[0].replace(",", ""))
-
-
-def sent(page: Page, kind: str) -> list[dict]:
-    """The requests of one kind that the page has made."""
-    return [message for message in page.evaluate("window.sent") if message["kind"] == kind]
-
-
-def phase(page: Page, name: str) -> None:
-    page.wait_for_selector(f'body[data-phase="{name}"]')
-
-
-def stepping(page: Page, beyond: int = 0) -> None:
-    page.wait_for_function(f"parseInt(document.getElementById('stat-step').textContent.replace(',', '')) > {beyond}")
-
-
-def error(page: Page, place: str, words: str) -> None:
-    """A sentence beside the thing that failed, which goes away when dismissed."""
-    expect(page.locator(f"#{place}-error")).to_contain_text(words)
-    page.click(f"#{place}-error button.close")
-    expect(page.locator(f"#{place}-error")).to_be_hidden()
-
-
-def test_usable_within_a_second(open_page, contexts):
-    times = []
-    for _ in range(3):
-        page = open_page(fake={})
-        times.append(page.evaluate("performance.getEntriesByName('usable')[0].startTime"))
-    assert min(times) < 1000, f"usable after {times} ms"
+def test_usable_within_a_second(open_page):
+    """Long before the trainer is there. A machine that is slower, or busy, gets as much longer as it takes for a fixed piece of work."""
+    tried = []
+    for _ in range(6):
+        page = open_page(fake={"gates": ["boot"]}, wait=False)
+        took = page.evaluate("performance.getEntriesByName('usable')[0].startTime")
+        slowness = max(1.0, page.evaluate(WORK) / WORK_MS)
+        assert page.locator("#engine.ready").count() == 0
+        page.close()
+        tried.append((took, slowness))
+        if took < 1000 * slowness:
+            return
+    pytest.fail(f"usable after so many ms, on a machine so many times slower: {tried}")
 
 
 def test_one_click_to_a_falling_loss(open_page):
-    page = open_page(fake={"steps": 120})
+    page = open_page(fake={"steps": 120, "hold": 20})
     expect(page.locator("#run-status")).to_contain_text("Ready: Shakespeare, medium size, 842,496 parameters")
     page.click("#train-start")
-    stepping(page, 10)
+    stepping(page, 19)
     early = number(page, "loss")
+    go_on(page)
     phase(page, "ended")
     assert number(page, "loss") < early - 0.5
     assert number(page, "bits") == pytest.approx(number(page, "loss") / 0.6931, abs=0.01)
@@ -59,12 +51,14 @@ def test_one_click_to_a_falling_loss(open_page):
 
 
 def test_pressed_before_the_trainer_is_ready(open_page):
-    page = open_page(fake={"boot_ms": 1500, "steps": 30}, wait=False)
+    page = open_page(fake={"gates": ["boot"], "steps": 30}, wait=False)
     page.click("#train-start")
     expect(page.locator("#run-status")).to_contain_text("Training starts by itself as soon as the trainer has loaded")
     page.click("#train-cancel")
     phase(page, "idle")
     page.click("#train-start")
+    phase(page, "queued")
+    let_through(page, "boot")
     phase(page, "ended")
 
 
@@ -82,11 +76,11 @@ def test_pause_resume_extend_stop(open_page, plain_site, isolated):
     stepping(page, 5)
     page.click("#train-pause")
     phase(page, "paused")
-    at = page.inner_text("#stat-step")
-    page.wait_for_timeout(250)
-    assert page.inner_text("#stat-step") == at, "no step while paused"
+    at = number(page, "step")
+    page.wait_for_timeout(250)  # some fifty steps, if it trained
+    assert number(page, "step") == at, "no step while paused"
     page.click("#train-resume")
-    stepping(page, int(at.split()[0]))
+    stepping(page, int(at))
     page.fill("#train-extend-steps", "250")
     page.click("#train-extend")
     expect(page.locator("#stat-step")).to_contain_text("of 100,250")
@@ -104,9 +98,10 @@ def test_leaving_while_training_asks(open_page):
     page.on("dialog", lambda dialog: (asked.append(dialog.type), dialog.dismiss()))
     page.click("#train-start")
     stepping(page)
-    assert [lock["name"] for lock in page.evaluate("navigator.locks.query()")["held"]] == ["posttrainllm-training"]
-    page.close(run_before_unload=True)
-    page.wait_for_timeout(300)
+    page.wait_for_function("navigator.locks.query().then((locks) => locks.held.map((lock) => lock.name).join() === 'posttrainllm-training')")
+    with page.expect_event("dialog"):
+        page.close(run_before_unload=True)
+    stepping(page, int(number(page, "step")))  # it has stayed, and trains
     assert asked == ["beforeunload"] and not page.is_closed()
     page.click("#train-stop")
     phase(page, "ended")
@@ -123,8 +118,10 @@ def test_pasted_text(open_page):
     expect(page.locator("#plan-warnings")).to_contain_text("This text is small")
     page.click("#corpus-preview-box summary")
     expect(page.locator("#corpus-preview")).to_contain_text(HOSTILE)
-    page.fill("#corpus-text", "The newest text counts. " * 90)
-    page.click("#train-start")  # at once: before the pause after which a paste is sent by itself
+    quiet(page)
+    page.evaluate("""() => { const box = document.getElementById('corpus-text'); box.value = 'The newest text counts. '.repeat(90);
+        box.dispatchEvent(new InputEvent('input', { bubbles: true }));
+        document.getElementById('train-start').click(); }""")  # at once: before the pause after which a paste is sent by itself
     phase(page, "ended")
     kinds = [message["kind"] for message in page.evaluate("window.sent")]
     assert kinds.index("train.start") > len(kinds) - 1 - kinds[::-1].index("corpus.text")
@@ -151,7 +148,6 @@ def test_file_chosen_and_dropped(open_page, tmp_path):
 
 
 def test_file_that_cannot_be_used(open_page, tmp_path):
-    page = open_page(fake={"fail": {}})
     page = open_page(fake={"fail": {"corpus": "This file is not text: it has bytes that no text has. Save it as UTF-8 text and try again."}})
     (tmp_path / "picture.txt").write_bytes(bytes(range(256)) * 10)
     page.set_input_files("#corpus-file", tmp_path / "picture.txt")
@@ -161,7 +157,7 @@ def test_file_that_cannot_be_used(open_page, tmp_path):
 
 
 def test_sizes_tell_their_cost(open_page):
-    page = open_page(fake={})
+    page = open_page(fake={"hold": 5})
     expect(page.locator("#plan-facts")).to_have_text("842,496 parameters · 53.5 MB of memory")
     page.check("#preset-tiny", force=True)
     expect(page.locator("#plan-facts")).to_contain_text("70,464 parameters")
@@ -203,9 +199,11 @@ def test_settings_send_what_differs(open_page):
 
 
 def test_sample_changes_and_stays_text(open_page):
-    page = open_page(fake={"steps": 70, "sample": HOSTILE})
+    page = open_page(fake={"steps": 70, "sample": HOSTILE, "hold": 20})
     page.click("#train-start")
     expect(page.locator("#sample-text")).to_contain_text("[20]")
+    expect(page.locator("#sample-text")).to_contain_text(HOSTILE)
+    go_on(page)
     phase(page, "ended")
     expect(page.locator("#sample-text")).to_contain_text("[60]")
     expect(page.locator("#sample-text")).to_contain_text(HOSTILE)
@@ -216,9 +214,11 @@ def test_sample_changes_and_stays_text(open_page):
 
 
 def test_failures_leave_the_page_usable(open_page):
-    page = open_page(fake={"steps": 60, "fail": {"save_at": 10, "nonfinite_at": 40}})
+    page = open_page(fake={"steps": 60, "fail": {"save_at": 10, "nonfinite_at": 40}, "hold": 20})
     page.click("#train-start")
     expect(page.locator("#train-error")).to_contain_text("There is no room left to save this run")
+    phase(page, "running")
+    go_on(page)
     expect(page.locator("#train-error")).to_contain_text("The loss became infinite")
     phase(page, "ended")
     page.click("#train-again")
@@ -243,7 +243,8 @@ def test_a_lost_trainer_can_be_started_again(open_page, contexts):
     expect(page.locator("#run-status")).to_contain_text("The trainer has stopped. Train starts it again")
     page.click("#train-start")  # which starts it, and trains once it is there (and crashes again, being told to)
     page.wait_for_function("window.sent.filter((message) => message.kind === 'train.start').length === 3")
-    contexts.errors.clear()  # the crash itself was an error
+    phase(page, "idle")
+    contexts.expected.append("out of bounds")  # the crash itself
 
 
 def test_no_announcement_per_step(open_page):
@@ -256,8 +257,9 @@ def test_no_announcement_per_step(open_page):
 
 
 def test_nothing_piles_up(open_page):
-    """Thousands of reports: the page's memory, nodes and listeners stay where they are."""
-    page = open_page(fake={"steps": 10_000_000, "step_ms": 0, "every_ms": 0})
+    """Thousands of reports: the page's memory, nodes and listeners stay where they are, or come back there: Python's garbage holds
+    some of them until its next collection."""
+    page = open_page(fake={"steps": 10_000_000, "step_ms": 0, "every_ms": 0, "hold": 700})
     session = page.context.new_cdp_session(page)
     for domain in ("HeapProfiler", "Performance"):
         session.send(f"{domain}.enable")
@@ -267,13 +269,20 @@ def test_nothing_piles_up(open_page):
         return {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
 
     page.click("#train-start")
-    stepping(page, 700)  # past the point where the list of samples is full
-    before = measured()
-    stepping(page, 2000)
-    after = measured()
-    assert after["JSHeapUsedSize"] - before["JSHeapUsedSize"] < 1_500_000
-    assert after["Nodes"] - before["Nodes"] < 300
-    assert after["JSEventListeners"] - before["JSEventListeners"] < 10
+    def after(steps: int) -> dict:
+        """Measured while the trainer stands still, so that no report is under way."""
+        stepping(page, steps - 1)
+        heard(page, "sample", steps // 20)
+        return measured()
+
+    before = after(700)  # past the point where the list of samples is full
+    go_on(page, 1300)
+    for steps in range(2000, 4000, 200):
+        grown = {name: value - before[name] for name, value in after(steps).items()}
+        if grown["JSHeapUsedSize"] < 1_500_000 and grown["Nodes"] < 300 and grown["JSEventListeners"] < 10:
+            return
+        go_on(page, 200)
+    pytest.fail(f"in {steps - 700} steps it grew by {grown}")
 
 
 def test_a_whole_book_pasted(open_page):

@@ -5,21 +5,21 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from e2e.test_page import SLOW, error, phase, sent, stepping
-from e2e.test_page_views import RUNS
+from e2e.conftest import error, heard, let_through, phase, sent, stepping
+from e2e.test_page_views import RUNS, show_runs
 
 NO_TEXT = "The text this run was trained on is not here. Choose it again under Text, then continue the run."
 BAD_FILE = "This file is not text: it has bytes that no text has."
 
 
 def continue_run(page: Page, run_id: str) -> None:
-    page.click("#tab-runs")
+    show_runs(page)
     page.click(f"#run-{run_id}-continue")
 
 
 def test_a_continuation_that_fails_after_opening(open_page):
     """The worker answers twice: `opened`, then `failed`."""
-    page = open_page(fake={"runs": RUNS, "fail": {"continue": NO_TEXT}})
+    page = open_page(fake={"runs": RUNS, "hold": 5, "fail": {"continue": NO_TEXT}})
     continue_run(page, "b")
     phase(page, "ended")
     expect(page.locator("#train-error")).to_contain_text(NO_TEXT)
@@ -31,7 +31,7 @@ def test_a_continuation_that_fails_after_opening(open_page):
 
 
 def test_a_continuation_that_fails_before_opening(open_page):
-    page = open_page(fake={"runs": RUNS, "fail": {"load": "This run is open in another tab."}})
+    page = open_page(fake={"runs": RUNS, "hold": 5, "fail": {"load": "This run is open in another tab."}})
     continue_run(page, "b")
     expect(page.locator("#train-error")).to_contain_text("open in another tab")
     phase(page, "idle")
@@ -43,7 +43,7 @@ def test_a_stray_end_leaves_the_page_as_it_is(open_page):
     """A failed start, followed by the end of a run that never began."""
     page = open_page(fake={"fail": {"start": "There is not enough memory for this.", "stray": True}})
     page.click("#train-start")
-    page.wait_for_timeout(200)
+    heard(page, "stopped")
     error(page, "train", "not enough memory")
     phase(page, "idle")
     expect(page.locator("#run-status")).to_contain_text("Ready: Shakespeare")
@@ -52,10 +52,12 @@ def test_a_stray_end_leaves_the_page_as_it_is(open_page):
 
 def test_stopped_before_it_began(open_page):
     """Stop, pressed while a start that will fail is being prepared: two ends come, and neither claims that something is saved."""
-    page = open_page(fake={"fail": {"start": "There is not enough memory for this.", "start_ms": 500}})
+    page = open_page(fake={"gates": ["start"], "fail": {"start": "There is not enough memory for this."}})
     page.click("#train-start")
     page.click("#train-stop")
     phase(page, "idle")
+    let_through(page, "start")
+    heard(page, "failed")
     assert "saved" not in page.inner_text("#announce")
     error(page, "train", "not enough memory")
     phase(page, "idle")
@@ -97,12 +99,13 @@ def test_dismissing_an_error_does_not_accept_the_text(open_page, tmp_path):
 
 def test_training_waits_for_what_the_trainer_says_to_the_text(open_page, tmp_path):
     """Pressed before the answer: neither the text before it nor a bad one is trained."""
-    page = open_page(fake={"steps": 20, "fail": {"file": BAD_FILE, "file_ms": 600}})
+    page = open_page(fake={"steps": 20, "fail": {"file": BAD_FILE}, "gates": ["file"]})
     (tmp_path / "picture.txt").write_bytes(bytes(range(256)) * 10)
     page.set_input_files("#corpus-file", tmp_path / "picture.txt")
     page.click("#train-start")
     phase(page, "queued")
     expect(page.locator("#run-status")).to_have_text("Training starts by itself as soon as the text has been read…")
+    let_through(page, "file")
     error(page, "train", "The text cannot be used as it is")
     phase(page, "idle")
     assert not sent(page, "train.start")
@@ -122,7 +125,7 @@ def test_deleting_the_run_in_use_leaves_nothing_of_it(open_page):
     page = open_page(fake={"steps": 20})
     page.click("#train-start")
     phase(page, "ended")
-    page.click("#tab-runs")
+    show_runs(page)
     page.click("#run-r1-delete")
     page.click("#run-r1-delete-sure")
     expect(page.locator("#runs-empty")).to_be_visible()
@@ -141,10 +144,10 @@ def test_deleting_the_run_in_use_leaves_nothing_of_it(open_page):
 
 
 def test_a_run_being_trained_is_not_deleted(open_page):
-    page = open_page(fake=SLOW | {"runs": RUNS})
+    page = open_page(fake={"hold": 5, "runs": RUNS})
     continue_run(page, "b")
     stepping(page, 2000)
-    page.click("#tab-runs")
+    show_runs(page)
     page.click("#run-b-delete")
     page.click("#run-b-delete-sure")
     error(page, "runs", "stop it first")
@@ -156,7 +159,7 @@ def test_renaming_the_run_in_use(open_page):
     page = open_page(fake={"runs": RUNS}, path="#runs")
     page.click("#run-a-open")
     phase(page, "ended")
-    page.click("#tab-runs")
+    show_runs(page)
     page.click("#run-a-rename")
     page.fill("#run-a-name", "ophelia")
     page.keyboard.press("Enter")

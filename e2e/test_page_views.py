@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from e2e.test_page import error, phase, sent, stepping
+from e2e.conftest import SLOW, error, phase, quiet, sent, stepping
 
 SAVED = {"step": 600, "steps": 2000, "preset": "medium", "parameters": 842496, "validation_loss_nats": 1.93, "bytes": 10_100_000, "resumable": True}
 RUNS = [
@@ -19,9 +19,15 @@ def names(page: Page) -> list[str]:
     return page.locator("#runs-list h2").all_inner_texts()
 
 
+def show_runs(page: Page) -> None:
+    """The Runs view with the list that going there asks for: until it comes, the list is drawn anew once more."""
+    page.click("#tab-runs")
+    quiet(page)
+
+
 @pytest.fixture
 def runs_page(open_page) -> Page:
-    page = open_page(fake={"runs": RUNS, "steps": 60}, path="#runs")
+    page = open_page(fake={"runs": RUNS, "hold": 5}, path="#runs")
     expect(page.locator("#run-a")).to_be_visible()
     return page
 
@@ -33,7 +39,7 @@ def test_write_needs_a_model(open_page):
 
 
 def test_write_while_training(open_page):
-    page = open_page(fake={"steps": 100_000, "step_ms": 5})
+    page = open_page(fake=SLOW)
     page.click("#train-start")
     stepping(page, 3)
     page.click("#tab-write")
@@ -55,9 +61,10 @@ def test_write_while_training(open_page):
 
 
 def test_write_stop_copy_and_failure(open_page):
-    page = open_page(fake={"runs": RUNS}, permissions=["clipboard-read", "clipboard-write"])
-    page.click("#tab-runs")
+    page = open_page(fake={"runs": RUNS, "gates": ["write"]}, permissions=["clipboard-read", "clipboard-write"])
+    show_runs(page)
     page.click("#run-b-open")
+    phase(page, "ended")
     page.click("#tab-write")
     page.fill("#write-tokens", "6000")
     page.keyboard.press("Tab")
@@ -77,6 +84,7 @@ def test_write_stop_copy_and_failure(open_page):
 
     page = open_page(fake={"runs": RUNS, "fail": {"write": "The prompt has a letter this model does not know."}}, path="#runs")
     page.click("#run-a-open")
+    phase(page, "ended")
     page.click("#tab-write")
     page.click("#write-start")
     error(page, "write", "The prompt has a letter")
@@ -91,17 +99,17 @@ def test_open_and_continue(runs_page):
     expect(page.locator("#run-title")).to_have_text("hamlet")
     expect(page.locator("#stat-step")).to_have_text("600 of 2,000")
     assert page.input_value("#train-extend-steps") == "1400"
-    page.click("#tab-runs")
+    show_runs(page)
     page.click("#run-b-continue")
     phase(page, "running")
     assert [(each["run_id"], each["steps"]) for each in sent(page, "runs.continue")] == [("b", 500)]
-    page.click("#tab-runs")
+    show_runs(page)
     page.click("#run-a-open")
     error(page, "runs", "A run is going. Stop it first")
 
 
 def test_the_first_view_offers_to_go_on(open_page):
-    page = open_page(fake={"runs": RUNS})
+    page = open_page(fake={"runs": RUNS, "hold": 5})
     expect(page.locator("#resume-offer")).to_contain_text("“hamlet” is saved at step 600 of 2,000.")
     page.click("#resume-offer-go")
     phase(page, "running")
