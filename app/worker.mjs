@@ -92,11 +92,35 @@ function host(pyodide, site) {
       receive = ({ buffer, ...rest }) => keep(JSON.stringify(rest), buffer ? new Uint8Array(buffer) : undefined);
       for (const data of early.splice(0)) receive(data);
     },
+    kept_tiles: keptTiles,
+    keep_tiles: keepTiles,
     keep_text: keepText,
     kept_text: keptText,
     sweep_texts: sweepTexts,
     texts_bytes: textsBytes,
   };
+}
+
+const TILES = 'posttrainllm-gpu-tiles.json';
+
+/** What was measured of the GPU on another day (text), or undefined. */
+async function keptTiles() {
+  try {
+    return await (await (await (await navigator.storage.getDirectory()).getFileHandle(TILES)).getFile()).text();
+  } catch { return undefined; }
+}
+
+async function keepTiles(text) {
+  try {
+    const file = await (await navigator.storage.getDirectory()).getFileHandle(TILES, { create: true });
+    const handle = await file.createSyncAccessHandle();
+    try {
+      const bytes = new TextEncoder().encode(text);
+      handle.truncate(0);
+      handle.write(bytes, { at: 0 });
+      handle.flush();
+    } finally { handle.close(); }
+  } catch { /* measured again next time */ }
 }
 
 const texts = async (create) => (await navigator.storage.getDirectory()).getDirectoryHandle('posttrainllm-texts', { create });

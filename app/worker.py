@@ -10,6 +10,7 @@ if "/lib/posttrainllm" not in sys.path:  # a snapshot has it already, with the p
 importlib.invalidate_caches()
 
 import posttrainllm_host as host  # noqa: E402
+from posttrainllm.backends.gpu.tile_cache import cache_file  # noqa: E402
 from posttrainllm.backends.wasm import LIMIT_BYTES, OVERHEAD_BYTES, open_wasm  # noqa: E402
 from posttrainllm.backends.webgpu_browser import open_webgpu  # noqa: E402
 from posttrainllm.data.corpus import Corpus  # noqa: E402
@@ -38,6 +39,7 @@ class PageHost(Host):
         self._threads: int | None = None
         self._refused = ""
         self.gpu = None  # the machine in use, where it is a GPU
+        self._tiles = ""
         self._gpu_engine, self._tested, self._no_gpu, self._gpu_description = None, None, "", ""
 
     async def open_machine(self, total_bytes: int):
@@ -60,6 +62,7 @@ class PageHost(Host):
         self._no_gpu, machine = "", None
         try:
             await host.load_numpy()
+            await self._recall_tiles()
             machine = await open_webgpu(precision=self.precision, engine=self._gpu_engine)
             self._gpu_description = machine.description
             if machine.software and self.device == "auto":
@@ -67,7 +70,8 @@ class PageHost(Host):
             elif (machine.engine, self.precision) != self._tested:
                 await webgpu_check.check(machine)
                 machine.close()
-                self._gpu_engine, self._tested = machine.engine, (machine.engine, self.precision)
+                self._tiles = ""
+        self._gpu_engine, self._tested = machine.engine, (machine.engine, self.precision)
                 machine = await open_webgpu(precision=self.precision, engine=machine.engine)
         except (DeviceError, SelfTestError) as error:
             self._no_gpu = str(error)
@@ -75,6 +79,20 @@ class PageHost(Host):
             self._gpu_engine = None
             machine.engine.close()
         return None if self._no_gpu else machine
+
+    async def _recall_tiles(self) -> None:
+        """What was measured of this GPU on another day, to where the package looks for it."""
+        if not self._tiles:
+            self._tiles = await host.kept_tiles() or ""
+            if self._tiles:
+                cache_file().parent.mkdir(parents=True, exist_ok=True)
+                cache_file().write_text(self._tiles, encoding="utf-8")
+
+    async def prepared(self) -> None:
+        text = cache_file().read_text(encoding="utf-8") if cache_file().exists() else ""
+        if text != self._tiles:
+            self._tiles = text
+            await host.keep_tiles(text)
 
     async def _open_cpu(self, total_bytes: int):
         machine = await open_wasm(total_bytes, self._threads)

@@ -34,6 +34,13 @@ class Device(str, Enum):
     reference = "reference"
 
 
+class Precision(str, Enum):
+    """How activations are stored."""
+
+    f32 = "f32"
+    f16 = "f16"
+
+
 class Stage(str, Enum):
     """What `explain` shows."""
 
@@ -88,6 +95,9 @@ PresetOption = Annotated[Text, typer.Option("--preset", help=f"One of {_PRESETS}
 DeviceOption = Annotated[Device, typer.Option("--device", help="The engine.")]
 _THREADS = typer.Option("--threads", min=1, max=256, help="Threads of the cpu engine.", show_default="cores, at most 8")
 ThreadsOption = Annotated[Whole, _THREADS]
+PrecisionOption = Annotated[
+    Precision, typer.Option("--precision", help="How webgpu stores activations: f16 has f32 weights behind it and a loss scale.")
+]
 BatchOption = Annotated[Whole, _size("batch")]
 IsaOption = Annotated[Text, typer.Option("--isa", hidden=True)]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
@@ -140,6 +150,7 @@ def train(
     save_every: Annotated[float, typer.Option(min=0, help="Seconds between saves; 0 saves at the end only.")] = 60.0,
     sample_every: Annotated[float, typer.Option(min=0, help="Seconds between samples; 0 is never.")] = 0.0,
     sample_prompt: Annotated[str, typer.Option(help="What a sample continues.")] = "\n",
+    precision: PrecisionOption = Precision.f32,
     isa: IsaOption = None,
 ) -> int:
     """Train a GPT on a text. Ctrl-C stops after the present step and saves."""
@@ -157,6 +168,7 @@ def train(
             device.value,
             threads,
             isa,
+            precision.value,
             out,
             resume,
             export,
@@ -210,12 +222,13 @@ def bench(
     warmup_steps: Annotated[int, typer.Option(min=0, help="Steps before, not measured.")] = 3,
     batch: BatchOption = None,
     as_json: JsonOption = False,
+    precision: PrecisionOption = Precision.f32,
     isa: IsaOption = None,
 ) -> None:
     """Measure whole training steps: forward, backward, clip, AdamW."""
     from .cli_run import bench as measure
 
-    measure(preset or "medium", device.value, threads, isa, steps, warmup_steps, batch, as_json)
+    measure(preset or "medium", device.value, threads, isa, precision.value, steps, warmup_steps, batch, as_json)
 
 
 @app.command()

@@ -80,6 +80,7 @@ def measure(trainer: Trainer, steps: int, warmup_steps: int) -> tuple[list[float
         for _ in range(warmup_steps):
             trainer.train_step()
         return [trainer.train_step().seconds for _ in range(steps)], {}
+    now(trainer.model.prepare())
     now(_steps(trainer, warmup_steps + 50))  # the block's size settles
     began = time.perf_counter()
     host = now(_steps(trainer, steps))
@@ -109,6 +110,7 @@ def bench(
     device: str,
     threads: int | None,
     isa: str | None,
+    precision: str,
     steps: int,
     warmup_steps: int,
     batch: int | None,
@@ -116,7 +118,7 @@ def bench(
 ) -> None:
     """Print the median step: ms, tokens/s and GFLOP/s, with what was measured and where."""
     config = GPTConfig.preset(preset, **({} if batch is None else {"batch": batch}))
-    model = GPT.on(Program(config), device, threads, isa)
+    model = GPT.on(Program(config), device, threads, isa, precision)
     try:
         model.initialise(42)
         trainer = Trainer(model, Corpus("letters", _letters(max(1 << 16, 32 * config.context))))

@@ -38,6 +38,7 @@ class Job:
     device: str = "auto"
     threads: int | None = None
     isa: str | None = None
+    precision: str = "f32"
     out: Path | None = None
     resume: bool = False
     export: Path | None = None
@@ -104,7 +105,7 @@ def _planned(job: Job) -> tuple[GPTConfig, dict, Corpus]:
 
 
 def _begun(job: Job, config: GPTConfig, settings: dict, corpus: Corpus) -> Trainer:
-    model = GPT.on(Program(config), job.device, job.threads, job.isa)
+    model = GPT.on(Program(config), job.device, job.threads, job.isa, job.precision)
     try:
         model.initialise(settings["seed"])
         return Trainer(model, corpus, settings)
@@ -153,7 +154,7 @@ def _resumed(job: Job, held: Run) -> Trainer:
             f"{steps:,} came",
             "name a later one",
         )
-    trainer = trainer_of(checkpoint, _corpus_of(job, checkpoint), device=job.device, threads=job.threads, isa=job.isa)
+    trainer = trainer_of(checkpoint, _corpus_of(job, checkpoint), device=job.device, threads=job.threads, isa=job.isa, precision=job.precision)
     if steps is not None:
         trainer.settings = training_settings(trainer.settings | {"steps": steps})
         trainer.until = steps

@@ -19,14 +19,17 @@ def default_threads() -> int:
 
 
 def open_engine(
-    device: str = "auto", threads: int | None = None, total_bytes: int = 0, isa: str | None = None
+    device: str = "auto", threads: int | None = None, total_bytes: int = 0, isa: str | None = None, precision: str = "f32"
 ) -> Machine:
-    """A machine with room for `total_bytes`, not yet tested (model/selftest.py does that). `isa` picks the cpu engine's build.
+    """A machine with room for `total_bytes`, not yet tested (model/selftest.py does that). `isa` picks the cpu engine's build;
+    precision "f16" stores activations in half precision (webgpu only).
 
     Raises ConfigError for an unknown device, DeviceUnavailableError or DeviceOutOfMemoryError.
     """
     if device not in DEVICES:
         raise ConfigError("device", f"one of {', '.join(DEVICES)}", f"{device!r} came", "choose one of those")
+    if precision != "f32" and device != "webgpu":
+        raise ConfigError("precision", "half precision (f16) runs on webgpu", f"{precision} came with {device}", "add --device webgpu")
     if device == "reference":
         return ReferenceMachine()
     if device == "webgpu":
@@ -36,7 +39,7 @@ def open_engine(
             )
         from .webgpu import WebGPUMachine
 
-        return WebGPUMachine()
+        return WebGPUMachine(precision=precision)
     if IN_BROWSER:
         from pyodide.ffi import can_run_sync, run_sync
 

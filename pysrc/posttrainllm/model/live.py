@@ -34,6 +34,7 @@ class GPT:
         machine.allocate(program.region_bytes())
         machine.upload(address(DLOSS), struct.pack("<f", 1.0))
         self._loaded: dict[int, object] = {}
+        self._prepared = False
 
     @classmethod
     def create(
@@ -43,6 +44,7 @@ class GPT:
         seed: int = 42,
         device: str = "auto",
         threads: int | None = None,
+        precision: str = "f32",
         training: bool = True,
     ) -> GPT:
         """A new model: a preset's name or a GPTConfig, weights from `seed`.
@@ -50,15 +52,17 @@ class GPT:
         Raises ConfigError (also where it does not fit the memory there is), DeviceError, SelfTestError.
         """
         config = GPTConfig.preset(model) if isinstance(model, str) else model
-        made = cls.on(Program(config, training), device, threads)
+        made = cls.on(Program(config, training), device, threads, precision=precision)
         made.initialise(seed)
         return made
 
     @classmethod
-    def on(cls, program: Program, device: str = "auto", threads: int | None = None, isa: str | None = None) -> GPT:
+    def on(
+        cls, program: Program, device: str = "auto", threads: int | None = None, isa: str | None = None, precision: str = "f32"
+    ) -> GPT:
         """The program's model on a new machine, with weights all zero. Raises as `create`."""
         require_fit(program, available_bytes(), 2 if device == "reference" else 1)
-        machine = open_machine(device, threads, need_bytes(program), isa)
+        machine = open_machine(device, threads, need_bytes(program), isa, precision)
         try:
             return cls(program.config, machine, program)
         except BaseException:
@@ -97,10 +101,17 @@ class GPT:
         self.run(self.program.initial)
 
     async def prepare(self, progress=None) -> None:
-        """Compile what training needs before its first step: progress(done, all) is called as pipelines come.
+        """Choose kernels and compile what training needs before its first step: progress(done, all) is called as pipelines come.
 
         Engines that compile nothing return at once; on a browser's GPU this must be awaited before plain calls.
         """
+        if self._prepared:
+            return
+        self._prepared = True
+        if hasattr(self.machine, "options") and self.program.step is not None:
+            from ..backends.gpu.tuning import tune
+
+            await tune(self.machine, [self.program.step.tape])
         if hasattr(self.machine, "load_all_async"):
             passes = [each for each in (self.program.initial, self.program.step, self.program.evaluation) if each is not None]
             for each, loaded in zip(passes, await self.machine.load_all_async([each.tape for each in passes], progress), strict=True):

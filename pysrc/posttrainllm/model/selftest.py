@@ -58,13 +58,13 @@ def check(machine) -> None:
 
 
 def open_machine(
-    device: str = "auto", threads: int | None = None, total_bytes: int = 0, isa: str | None = None
+    device: str = "auto", threads: int | None = None, total_bytes: int = 0, isa: str | None = None, precision: str = "f32"
 ) -> Machine:
-    """A machine that passed its self-test, with room for `total_bytes`. `isa` picks the cpu engine's build natively.
+    """A machine that passed its self-test, with room for `total_bytes`. `isa` and `precision` as open_engine has them.
 
     Raises ConfigError for an unknown device, DeviceUnavailableError, SelfTestError or DeviceOutOfMemoryError.
     """
-    machine = open_engine(device, threads, total_bytes, isa)
+    machine = open_engine(device, threads, total_bytes, isa, precision)
     if machine.name != "reference":
         try:
             if machine.name == "webgpu":

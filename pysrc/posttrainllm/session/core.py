@@ -205,7 +205,12 @@ class Session:
             warnings=warnings,
         )
 
-    def preparing(self, done: int, total: int) -> None:
+    async def prepare(self, model: GPT) -> None:
+        """Compile a model's tapes, telling how far it is."""
+        await model.prepare(self._preparing)
+        await self.host.prepared()
+
+    def _preparing(self, done: int, total: int) -> None:
         """Tell how many of a tape's pipelines are compiled."""
         self.emit("preparing", done=int(done), total=int(total))
 
@@ -236,7 +241,7 @@ class Session:
         machine = await self.host.open_machine(sum(program.region_bytes().values()) + RESERVE_BYTES)
         try:
             model = GPT(config, machine, program)
-            await model.prepare(self.preparing)
+            await self.prepare(model)
         except BaseException:
             machine.close()
             raise

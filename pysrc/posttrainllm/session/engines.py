@@ -90,7 +90,7 @@ class Engines:
         session, training = self._session, self._session.training
         if trainer is not None:
             made = trainer_of(checkpoint, trainer.corpus, machine=machine)
-            await made.model.prepare(session.preparing)
+            await session.prepare(made.model)
             made.until = trainer.until
             training.adopt(made)
             session.model = made.model

@@ -40,7 +40,10 @@ class Host:
 
     async def open_machine(self, total_bytes: int):
         """A machine that passed its self-test, with room for total_bytes: what was preferred, or the next best."""
-        return open_machine(self.device, self.threads, total_bytes)
+        return open_machine(self.device, self.threads, total_bytes, precision=self.precision)
+
+    async def prepared(self) -> None:
+        """A model was prepared: what was measured on its device may be kept."""
 
     @property
     def preference(self) -> tuple[str, str]:

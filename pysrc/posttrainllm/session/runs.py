@@ -177,7 +177,7 @@ class Runs:
         try:
             if going_on:
                 trainer = trainer_of(checkpoint, corpus, machine=machine)
-                await trainer.model.prepare(session.preparing)
+                await session.prepare(trainer.model)
                 session.training.trainer, session.model = trainer, trainer.model
                 session.corpus = corpus
             else:

@@ -86,6 +86,7 @@ def model_of(
     device: str = "auto",
     threads: int | None = None,
     isa: str | None = None,
+    precision: str = "f32",
     machine: Machine | None = None,
 ) -> GPT:
     """The checkpoint's model, on `machine` or on a new one. `training=True` brings AdamW's moments too.
@@ -94,7 +95,7 @@ def model_of(
     """
     config, tokenizer = _checked(checkpoint, training)
     program = Program(config, training)
-    model = GPT.on(program, device, threads, isa) if machine is None else GPT(config, machine, program)
+    model = GPT.on(program, device, threads, isa, precision) if machine is None else GPT(config, machine, program)
     try:
         model.tokenizer = tokenizer
         _fill(model, checkpoint, training)
@@ -112,6 +113,7 @@ def trainer_of(
     device: str = "auto",
     threads: int | None = None,
     isa: str | None = None,
+    precision: str = "f32",
     machine: Machine | None = None,
     model: GPT | None = None,
 ) -> Trainer:
@@ -125,7 +127,9 @@ def trainer_of(
     _require_same_text(checkpoint, corpus)
     corpus.split_at(settings["validation_fraction"]).check(config)
     if model is None:
-        model = model_of(checkpoint, True, device=device, threads=threads, isa=isa, machine=machine)
+        model = model_of(
+            checkpoint, True, device=device, threads=threads, isa=isa, precision=precision, machine=machine
+        )
     elif model.config != config or model.program.step is None:
         raise ConfigError(
             "resume",

@@ -160,6 +160,7 @@ class Trainer:
         live = live or Live()
         self.until = self.settings["steps"] if until is None else until
         sampled = saved = time.perf_counter()
+        await self.model.prepare()
         queue = await self.model.steps()
         self._ahead = Ahead(self, queue) if queue else None
         if not self.history:
