@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from posttrainllm.backends.gpu import banks
 from posttrainllm.backends.gpu.banks import place
 from posttrainllm.backends.gpu.limits import DEFAULT
 from posttrainllm.backends.gpu.lower import lower
@@ -32,8 +33,9 @@ def test_a_step_has_no_gelu_and_no_add_of_its_own(precision):
     assert fused["linear"] == apart["linear"] == 4 * LAYERS
 
 
-def test_what_is_read_and_written_at_once_is_apart():
-    """A fused dispatch lives at both records: none of its operands may overlay another."""
+def test_what_is_read_and_written_at_once_is_apart(monkeypatch):
+    """A fused dispatch lives at both records: none of its operands may overlay another, in one buffer too."""
+    monkeypatch.setattr(banks, "FEWEST_BANKS", 1)
     for tape in (training_step(CONFIG).tape, evaluation(CONFIG).tape):
         for step in place(tape, DEFAULT).steps:
             if step.epilogue:
@@ -63,20 +65,20 @@ def summed(keep):
 
 def test_a_value_that_is_kept_is_written():
     tape, y = summed(keep=True)
-    banks = place(tape, DEFAULT)
-    assert [step.epilogue for step in banks.steps][0] == 0
-    assert banks.find(address(y), 128).nbytes == 128
+    placed = place(tape, DEFAULT)
+    assert [step.epilogue for step in placed.steps][0] == 0
+    assert placed.find(address(y), 128).nbytes == 128
 
 
 def test_a_value_that_fusing_left_out_cannot_be_read():
     tape, _ = summed(keep=False)
-    banks = place(tape, DEFAULT)
-    assert [step.epilogue for step in banks.steps][0] == 2 and len(banks.fused) == 1
-    lost = banks.fused[0]
-    for span in banks.spans:  # were nothing put in its place since
+    placed = place(tape, DEFAULT)
+    assert [step.epilogue for step in placed.steps][0] == 2 and len(placed.fused) == 1
+    lost = placed.fused[0]
+    for span in placed.spans:  # were nothing put in its place since
         span.start += 1 << 20
     with pytest.raises(DeviceError, match="fused into the next"):
-        banks.find(lost.start | 4 << 56, 128)
+        placed.find(lost.start | 4 << 56, 128)
 
 
 @pytest.mark.native_only(reason="wgpu-py drives the GPU here; e2e does in the browser")
