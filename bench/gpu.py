@@ -35,7 +35,7 @@ class Run:
     def __init__(self, options) -> None:
         self.options, self.began = options, time.perf_counter()
         self.record = {
-            "command": "./build.sh bench gpu", "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            "command": "./build.sh bench gpu", "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "parts": {}, "seconds": {},
         }  # fmt: skip
 
@@ -84,9 +84,16 @@ class Run:
         """Measure one part."""
         options, precision = self.options, "f16" if part.endswith("-f16") else "f32"
         if part.startswith("page"):
-            self.presets(part, lambda name: gpu_dawn.measure(options.dawn, options.pyodide, name, precision, options.node, max(5.0, self.left)))
+            self.presets(
+                part,
+                lambda name: gpu_dawn.measure(
+                    options.dawn, options.pyodide, name, precision, options.node, max(5.0, self.left)
+                ),
+            )
         elif part == "tensor":
-            self.keep(part, gpu_tensor.run(options.dawn, options.node, options.size, seconds=max(5.0, min(60.0, self.left))))
+            self.keep(
+                part, gpu_tensor.run(options.dawn, options.node, options.size, seconds=max(5.0, min(60.0, self.left)))
+            )
         elif part == "cooperative":
             self.keep(part, gpu_cooperative.run(options.size))
         else:
@@ -106,7 +113,13 @@ class Run:
         if part.startswith("steps"):
             self.presets(part, lambda name: with_machine(lambda m: Steps(m, name, not options.unprobed).measure()))
         elif part.startswith("kernels"):
-            self.presets(part, lambda name: {"preset": name, "kernels": with_machine(lambda m: Steps(m, name, not options.unprobed).kernels())})
+            self.presets(
+                part,
+                lambda name: {
+                    "preset": name,
+                    "kernels": with_machine(lambda m: Steps(m, name, not options.unprobed).kernels()),
+                },
+            )
         elif part.startswith("attention"):
 
             def sweep(machine, name):
@@ -123,8 +136,12 @@ class Run:
 
 def main(arguments: list[str]) -> int:
     """Measure what is asked for. 0 when it ran: figures are recorded, not judged."""
-    parser = argparse.ArgumentParser(prog="./build.sh bench gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=[*NATIVE, "kernels-f16", "attention-f16", "shapes-f16", *DAWN], metavar="PART")
+    parser = argparse.ArgumentParser(
+        prog="./build.sh bench gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", nargs="+", choices=[*NATIVE, "kernels-f16", "attention-f16", "shapes-f16", *DAWN], metavar="PART"
+    )
     parser.add_argument("--presets", nargs="+", metavar="NAME", help=f"of {', '.join(PRESETS)}")
     parser.add_argument("--size", type=int, default=4096, help="of the matmuls")
     parser.add_argument("--dawn", help="dawn.node of npm's webgpu")

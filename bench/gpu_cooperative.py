@@ -9,7 +9,11 @@ from posttrainllm.backends.gpu.tiles import TensorTile
 
 from bench.gpu_tensor import module
 
-TILES = (TensorTile(4, 4, 2, 2, 32, 1, False, True), TensorTile(2, 4, 2, 2, 32, 1, False, True), TensorTile(4, 4, 2, 2, 16, 1, False, True))
+TILES = (
+    TensorTile(4, 4, 2, 2, 32, 1, False, True),
+    TensorTile(2, 4, 2, 2, 32, 1, False, True),
+    TensorTile(4, 4, 2, 2, 16, 1, False, True),
+)
 
 
 def run(size: int = 4096) -> list[dict]:
@@ -20,12 +24,18 @@ def run(size: int = 4096) -> list[dict]:
     adapter = open_adapter()
     if "cooperative-matrix" not in adapter.features:
         return [{"error": "the adapter lists no cooperative-matrix"}]
-    names = ("max-compute-workgroup-storage-size", "max-compute-invocations-per-workgroup", "max-compute-workgroup-size-x")
+    names = (
+        "max-compute-workgroup-storage-size",
+        "max-compute-invocations-per-workgroup",
+        "max-compute-workgroup-size-x",
+    )
     limits = {name: adapter.limits[name] for name in names}
     limits |= {name: adapter.limits[name] for name in ("max-buffer-size", "max-storage-buffer-binding-size")}
     features = ["cooperative-matrix", "shader-f16", "timestamp-query", "subgroup"]
     try:
-        device = adapter.request_device_sync(required_features=[f for f in features if f in adapter.features], required_limits=limits)
+        device = adapter.request_device_sync(
+            required_features=[f for f in features if f in adapter.features], required_limits=limits
+        )
     except Exception as error:  # noqa: BLE001 - what wgpu says is the result
         return [{"error": str(error)[:400]}]
     return [_one(wgpu, device, tile, size) for tile in TILES]
@@ -46,8 +56,15 @@ def _one(wgpu, device, tile: TensorTile, size: int) -> dict:
             flags = usage.STORAGE | usage.COPY_SRC
             buffers[each["index"]] = device.create_buffer_with_data(data=image[: each["bytes"]], usage=flags)
             access = "storage" if each["writes"] else "read-only-storage"
-            layout.append({"binding": each["index"], "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": access}})
-            entries.append({"binding": each["index"], "resource": {"buffer": buffers[each["index"]], "offset": 0, "size": each["bytes"]}})
+            layout.append(
+                {"binding": each["index"], "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": access}}
+            )
+            entries.append(
+                {
+                    "binding": each["index"],
+                    "resource": {"buffer": buffers[each["index"]], "offset": 0, "size": each["bytes"]},
+                }
+            )
         group_layout = device.create_bind_group_layout(entries=layout)
         pipeline = device.create_compute_pipeline(
             layout=device.create_pipeline_layout(bind_group_layouts=[group_layout]),

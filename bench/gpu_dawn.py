@@ -11,7 +11,9 @@ from bench.gpu_steps import PYTORCH_EAGER_F32_MS, RECIPE, config_of
 REPO = Path(__file__).resolve().parent.parent
 
 
-def measure(dawn: str, pyodide: str, name: str, precision: str = "f32", node: str = "node", seconds: float = 60.0) -> dict:
+def measure(
+    dawn: str, pyodide: str, name: str, precision: str = "f32", node: str = "node", seconds: float = 60.0
+) -> dict:
     """One preset's training through Pyodide and Dawn."""
     config = config_of(name)
     count = config.batch * config.context

@@ -16,7 +16,12 @@ SWEEP = [
     MatmulTile(64, 64, 16, 8, 8), MatmulTile(256, 128, 16, 16, 8), MatmulTile(256, 64, 16, 16, 8), MatmulTile(128, 256, 8, 16, 16),
     MatmulTile(128, 128, 16, 16, 16), MatmulTile(128, 128, 32, 16, 8),
 ]  # fmt: skip
-HALF_SWEEP = [MatmulTile(128, 128, 16, 16, 8), *probe.HALF, MatmulTile(128, 128, 16, 16, 8, True, True), MatmulTile(256, 128, 16, 16, 8, True, True)]
+HALF_SWEEP = [
+    MatmulTile(128, 128, 16, 16, 8),
+    *probe.HALF,
+    MatmulTile(128, 128, 16, 16, 8, True, True),
+    MatmulTile(256, 128, 16, 16, 8, True, True),
+]
 SHAPES = {
     "medium": [(2048, 128, 384), (2048, 128, 128), (2048, 128, 512), (2048, 512, 128)],
     "mega": [(1024, 384, 1152), (1024, 384, 384), (1024, 384, 1536), (1024, 1536, 384)],
@@ -53,7 +58,11 @@ def rates(machine, size: int = 4096, layouts=("NN", "NT", "TN")) -> list[dict]:
             if not tile.fits(machine.limits):
                 continue
             tiles.FORCED = [(tile, 1)]
-            row = {"precision": machine.options.precision, "layout": layout, "tile": [int(v) for v in tile.constants().values()]}
+            row = {
+                "precision": machine.options.precision,
+                "layout": layout,
+                "tile": [int(v) for v in tile.constants().values()],
+            }
             try:
                 loaded = machine.load(tape)
                 if not rows:

@@ -19,21 +19,38 @@ def targets(parts: dict) -> list[dict]:
 
     def add(name: str, value: float | None, target: float, more: bool = True) -> None:
         if value is not None:
-            rows.append({"name": name, "value": round(value, 3), "target": target, "met": value >= target if more else value <= target})
+            rows.append(
+                {
+                    "name": name,
+                    "value": round(value, 3),
+                    "target": target,
+                    "met": value >= target if more else value <= target,
+                }
+            )
 
     steps, half, page, page_half = (_rows(parts, part) for part in ("steps", "steps-f16", "page", "page-f16"))
     for name, row in steps.items():
         add(f"{name}: PyTorch eager f32's time by ours", row.get("ratio"), 0.7 if name == "behemoth-b8" else 1.0)
     add("behemoth at batch 8, TFLOP/s", steps.get("behemoth-b8", {}).get("tflops"), BEHEMOTH_B8)
-    matmuls = [row for row in parts.get("matmul", []) if "tflops" in row] if isinstance(parts.get("matmul"), list) else []
+    matmuls = (
+        [row for row in parts.get("matmul", []) if "tflops" in row] if isinstance(parts.get("matmul"), list) else []
+    )
     for layout in sorted({row["layout"] for row in matmuls}):
-        add(f"matmul 4096³ f32 {layout}, TFLOP/s", max(r["tflops"] for r in matmuls if r["layout"] == layout), F32_MATMUL)
+        add(
+            f"matmul 4096³ f32 {layout}, TFLOP/s",
+            max(r["tflops"] for r in matmuls if r["layout"] == layout),
+            F32_MATMUL,
+        )
     tensor = parts.get("tensor", {}).get("rows", []) if isinstance(parts.get("tensor"), dict) else []
     for layout, rate in sorted(best(tensor, "f16", "tensor").items()):
         add(f"matmul 4096³ by matrix units {layout}, TFLOP/s", rate, TENSOR_MATMUL)
     for label, ours, theirs, key in (("natively", half, steps, "ms"), ("in a tab's way", page_half, page, "step_ms")):
         if "gpt2-bytes" in ours and "gpt2-bytes" in theirs:
-            add(f"gpt2 shape {label}: f32's time by f16's", theirs["gpt2-bytes"][key] / ours["gpt2-bytes"][key], HALF_BY_SINGLE)
+            add(
+                f"gpt2 shape {label}: f32's time by f16's",
+                theirs["gpt2-bytes"][key] / ours["gpt2-bytes"][key],
+                HALF_BY_SINGLE,
+            )
     add("medium natively: host's share of a step", steps.get("medium", {}).get("host_share"), HOST_SHARE, False)
     add("medium in a tab's way: host's share of a step", page.get("medium", {}).get("host_share"), HOST_SHARE, False)
     return rows
@@ -42,7 +59,10 @@ def targets(parts: dict) -> list[dict]:
 def table(record: dict) -> str:
     """The record's steps and targets as Markdown."""
     lines = [f"{record.get('adapter', '?')}; {', '.join(record.get('features', []))}", ""]
-    lines += ["| preset | precision | ms | ratio | TFLOP/s | dispatches | host share | MB |", "|---|---|---|---|---|---|---|---|"]
+    lines += [
+        "| preset | precision | ms | ratio | TFLOP/s | dispatches | host share | MB |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     for part in ("steps", "steps-f16", "page", "page-f16"):
         for row in _rows(record["parts"], part).values():
             where = " (tab)" if part.startswith("page") else ""
@@ -53,5 +73,8 @@ def table(record: dict) -> str:
             )  # fmt: skip
             lines.append("| " + " | ".join(map(str, cells)) + " |")
     lines += ["", "| target | value | wanted | |", "|---|---|---|---|"]
-    lines += [f"| {t['name']} | {t['value']} | {t['target']} | {'met' if t['met'] else '**missed**'} |" for t in record.get("targets", [])]
+    lines += [
+        f"| {t['name']} | {t['value']} | {t['target']} | {'met' if t['met'] else '**missed**'} |"
+        for t in record.get("targets", [])
+    ]
     return "\n".join(lines)

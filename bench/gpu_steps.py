@@ -107,7 +107,9 @@ class Steps:
         calls, dispatches = machine.calls_of(loaded), loaded.lowered.dispatches
         wgpu, device, count = machine._wgpu, machine._device, len(dispatches)
         queries = device.create_query_set(type="timestamp", count=2 * count)
-        resolved = device.create_buffer(size=16 * count, usage=wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC)
+        resolved = device.create_buffer(
+            size=16 * count, usage=wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
+        )
         for _ in range(3):
             encoder = device.create_command_encoder()
             for number, call in enumerate(calls):

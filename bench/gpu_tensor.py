@@ -26,7 +26,14 @@ MORE = (
 TILES = tuple(dict.fromkeys((*probe.TENSOR, *MORE)))
 PLAIN = (MatmulTile(128, 128, 16, 16, 8), MatmulTile(128, 128, 16, 8, 8))
 HALF = (*PLAIN[:1], *probe.HALF)
-STEP_SHAPES = [(4096, 2304, 768), (4096, 768, 3072), (768, 3072, 4096), (1024, 1152, 384), (384, 1536, 1024), (512, 5120, 1280)]
+STEP_SHAPES = [
+    (4096, 2304, 768),
+    (4096, 768, 3072),
+    (768, 3072, 4096),
+    (1024, 1152, 384),
+    (384, 1536, 1024),
+    (512, 5120, 1280),
+]
 """Rows, columns and depth of products in the gpt2 shape, mega and behemoth."""
 
 
@@ -62,7 +69,12 @@ def modules(size: int = 4096) -> list[dict]:
         made += [(tile, layout, cube, "f32", 1) for tile in PLAIN] + [(tile, layout, cube, "f16", 1) for tile in HALF]
     for shape in STEP_SHAPES if size >= 1024 else []:
         layout = "TN" if shape[2] in (4096, 1024) else "NN"
-        made += [(tile, layout, shape, "f16", chunks) for tile in probe.TENSOR for chunks in (1, 4) if tile.groups(*shape[:2]) * chunks < 3000]
+        made += [
+            (tile, layout, shape, "f16", chunks)
+            for tile in probe.TENSOR
+            for chunks in (1, 4)
+            if tile.groups(*shape[:2]) * chunks < 3000
+        ]
     found = []
     for tile, layout, shape, precision, chunks in made:
         memory = tile.memory_bytes(layout) if isinstance(tile, TensorTile) else tile.memory_bytes
@@ -71,10 +83,14 @@ def modules(size: int = 4096) -> list[dict]:
     return found
 
 
-def run(dawn: str, node: str = "node", size: int = 4096, flags: list[str] | None = None, seconds: float = 100.0) -> dict:
+def run(
+    dawn: str, node: str = "node", size: int = 4096, flags: list[str] | None = None, seconds: float = 100.0
+) -> dict:
     """{"device", "rows"}: milliseconds, TFLOP/s and error (at most about 1 where right) of each module. Ends after `seconds`."""
     asked = json.dumps({"flags": flags or FLAGS, "modules": modules(size), "seconds": seconds})
-    done = subprocess.run([node, str(SCRIPT), dawn], input=asked, capture_output=True, text=True, check=False, timeout=seconds + 60)
+    done = subprocess.run(
+        [node, str(SCRIPT), dawn], input=asked, capture_output=True, text=True, check=False, timeout=seconds + 60
+    )
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     if not lines:
         return {"error": done.stderr[-600:]}
@@ -96,6 +112,11 @@ def best(rows: list[dict], precision: str, kind: str) -> dict[str, float]:
     """TFLOP/s of the fastest right tile at a cube, by layout."""
     found: dict[str, float] = {}
     for row in rows:
-        if row.get("right") and row["precision"] == precision and row["tile"][0] == kind and len(set(row["shape"])) == 1:
+        if (
+            row.get("right")
+            and row["precision"] == precision
+            and row["tile"][0] == kind
+            and len(set(row["shape"])) == 1
+        ):
             found[row["layout"]] = max(found.get(row["layout"], 0.0), row["tflops"])
     return found

@@ -28,7 +28,10 @@ class Device:
 
         self.wgpu = wgpu
         self.features = {"shader-f16", "subgroup"} & set(adapter.features)
-        limits = {name: adapter.limits[name] for name in ("max-compute-workgroup-storage-size", "max-compute-invocations-per-workgroup")}
+        limits = {
+            name: adapter.limits[name]
+            for name in ("max-compute-workgroup-storage-size", "max-compute-invocations-per-workgroup")
+        }
         limits["max-compute-workgroup-size-x"] = adapter.limits["max-compute-workgroup-size-x"]
         self.device = adapter.request_device_sync(required_features=sorted(self.features), required_limits=limits)
 

@@ -50,7 +50,9 @@ def check(device, name, sizes, constants, chunks=1, epilogue=0):
     a_shape, b_shape, out_shape, turn_a, turn_b = layout(name, sizes)
     half = constants.get("HALF", False)
     stored = np.float16 if half else np.float32
-    out_type = np.float16 if half and name in ("linear", "linear_backward_input", "unembed_backward_input") else np.float32
+    out_type = (
+        np.float16 if half and name in ("linear", "linear_backward_input", "unembed_backward_input") else np.float32
+    )
     a = rng.standard_normal(a_shape).astype(stored)
     b = rng.standard_normal(b_shape).astype(stored)
     bias = rng.standard_normal(out_shape[1]).astype(np.float32)
@@ -63,7 +65,6 @@ def check(device, name, sizes, constants, chunks=1, epilogue=0):
     # Binding by kernel: inputs first, in the order of the op.
     first, second = (1, 0) if name == "unembed_backward_weight" else (0, 1)
     arrays = {first: (a, False), second: (b, False)}
-    sums = {}
     if name == "linear":
         arrays[2], arrays[3], at = (bias, False), (out, True), 3
         expected = expected + bias
@@ -86,7 +87,9 @@ def check(device, name, sizes, constants, chunks=1, epilogue=0):
     vectors = {f"VECTORS_{x}": shape[1] % 4 == 0 for x, shape in (("A", a_shape), ("B", b_shape), ("OUT", out_shape))}
     whole = out_shape[0] * out_shape[1] + (out_shape[1] if name == "linear_backward_weight" else 0)
     numbers |= {"chunk": chunk, "chunks": chunks, "whole": whole // (4 if vectors["VECTORS_OUT"] else 1)}
-    given = tuple(sorted((constants | vectors | {"SPLIT": chunks > 1} | ({"EPILOGUE": epilogue} if epilogue else {})).items()))
+    given = tuple(
+        sorted((constants | vectors | {"SPLIT": chunks > 1} | ({"EPILOGUE": epilogue} if epilogue else {})).items())
+    )
     source = shader.module(stem, name, given, frozenset())
     known = shader.Expansion(dict(given))
     known.run(shader.sections(stem)[name].splitlines())
@@ -102,11 +105,13 @@ def check(device, name, sizes, constants, chunks=1, epilogue=0):
         got = device.run(source, name, arrays, numbers, groups)
     for index, value in wanted.items():
         found = got[index].astype(float)
-        rounding = EPS[found.dtype.str[1:] if False else got[index].dtype.str[1:]]
+        rounding = EPS[got[index].dtype.str[1:]]
         allowed = rounding * np.abs(value) + 8 * EPS["f4"] * np.sqrt(depth) * np.abs(value).max()
         error = np.abs(found - value)
         bad = ~(error <= allowed)
-        assert not bad.any(), f"{name} binding {index}: {bad.sum()} of {bad.size} off, worst {np.nanmax(error)}, {np.isnan(found).sum()} NaN"
+        assert not bad.any(), (
+            f"{name} binding {index}: {bad.sum()} of {bad.size} off, worst {np.nanmax(error)}, {np.isnan(found).sum()} NaN"
+        )
 
 
 SIZES = {"R": 40, "I": 48, "O": 72, "C": 48, "V": 72}

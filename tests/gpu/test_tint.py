@@ -22,7 +22,11 @@ from tests.gpu.test_dawn import SHIPPED
 pytestmark = pytest.mark.native_only(reason="starts Node")
 UNITS = ((16, 16, 16), (8, 8, 8))
 FLAGS = ["enable-dawn-features=allow_unsafe_apis", "backend=null"]
-BROKEN = {"label": "broken", "source": "@compute @workgroup_size(1) fn broken() { let broken: u32 = 1.5; }", "entry": "broken"}
+BROKEN = {
+    "label": "broken",
+    "source": "@compute @workgroup_size(1) fn broken() { let broken: u32 = 1.5; }",
+    "entry": "broken",
+}
 
 
 def answers(modules):
@@ -32,7 +36,9 @@ def answers(modules):
         pytest.skip("PTL_DAWN is not set (the path of dawn.node from npm's webgpu), or there is no Node")
     script = Path(__file__).parent / "modules.mjs"
     asked = json.dumps({"flags": FLAGS, "modules": modules})
-    done = subprocess.run([node, str(script), dawn], input=asked, check=False, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [node, str(script), dawn], input=asked, check=False, capture_output=True, text=True, timeout=300
+    )
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(rows) == len(modules) + 1, done.stderr[-2000:]
     return rows[1:]

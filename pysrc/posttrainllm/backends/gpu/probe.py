@@ -22,8 +22,17 @@ from ...ops import kernel
 from .dispatch import ceil_div
 from .options import Options
 from .tiles import (
-    LAYOUTS, LEAST_CHUNK, MIDDLE, SMALL, MatmulTile, TensorTile, as_choice, key_of, matmul_tile, of_choice,
-)  # fmt: skip
+    LAYOUTS,
+    LEAST_CHUNK,
+    MIDDLE,
+    SMALL,
+    MatmulTile,
+    TensorTile,
+    as_choice,
+    key_of,
+    matmul_tile,
+    of_choice,
+)
 
 LOG = logging.getLogger("posttrainllm.gpu")
 SECONDS = 0.3
@@ -70,12 +79,12 @@ def candidates(options: Options, layout: str, rows: int, columns: int, depth: in
     shape = (layout, rows, columns, depth)
     tile, chunk = matmul_tile(*shape, replace(options, tiles=None))
     found = [(tile, ceil_div(depth, chunk))]
-    tiles = [t for t in (*TENSOR, *PLAIN, *HALF) if t.suits(options, *shape)]
-    if any(isinstance(t, TensorTile) for t in tiles):
-        tiles = [t for t in tiles if isinstance(t, TensorTile) or t in PLAIN[:1]]
+    tiles = [tile for tile in (*TENSOR, *PLAIN, *HALF) if tile.suits(options, *shape)]
+    if any(isinstance(tile, TensorTile) for tile in tiles):
+        tiles = [tile for tile in tiles if isinstance(tile, TensorTile) or tile in PLAIN[:1]]
     for tile in tiles:
         groups = tile.groups(rows, columns)
-        largest = not any(t.TILE_M * t.TILE_N > tile.TILE_M * tile.TILE_N for t in tiles)
+        largest = not any(other.TILE_M * other.TILE_N > tile.TILE_M * tile.TILE_N for other in tiles)
         for chunks in CHUNKS:
             scratch = chunks * rows * columns * 4 * (chunks > 1)
             if chunks > 1 and (depth // chunks < LEAST_CHUNK or scratch > MOST_SCRATCH_BYTES):
@@ -192,7 +201,11 @@ async def probe(machine, tapes: Iterable[Tape], known: dict | None = None, secon
                 if (shape[0], tile) not in right:
                     right[shape[0], tile] = await agrees(machine, shape[0], tile)
                     if not right[shape[0], tile]:
-                        LOG.warning("%s: %s gives other numbers than the plain kernel: not used", key, _words(as_choice(tile, 1)))
+                        LOG.warning(
+                            "%s: %s gives other numbers than the plain kernel: not used",
+                            key,
+                            _words(as_choice(tile, 1)),
+                        )
                 if not right[shape[0], tile]:
                     continue
             loaded = await _load(machine, tape, key, as_choice(tile, chunks))
@@ -202,7 +215,10 @@ async def probe(machine, tapes: Iterable[Tape], known: dict | None = None, secon
             continue
         repeats = max(2, min(200, int(LEAST_MS / (2 * product(shape[1:]) / GUESSED_TFLOPS / 1e9))))
         start = time.perf_counter()
-        times = [min(pair) for pair in zip(*[await _timed(machine, [loaded for _, loaded in loadeds], repeats) for _ in range(2)])]
+        times = [
+            min(pair)
+            for pair in zip(*[await _timed(machine, [loaded for _, loaded in loadeds], repeats) for _ in range(2)])
+        ]
         measured += time.perf_counter() - start
         order = sorted(range(len(times)), key=times.__getitem__)
         best = order[0] if times[order[0]] < 0.97 * times[0] else 0  # not for less than the noise

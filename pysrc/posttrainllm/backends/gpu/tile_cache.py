@@ -23,7 +23,9 @@ def version() -> str:
 
 def cache_file() -> Path:
     """Where a computer keeps what was measured on its GPUs."""
-    folder = os.environ.get("POSTTRAINLLM_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "posttrainllm")
+    folder = os.environ.get("POSTTRAINLLM_CACHE") or Path(
+        os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "posttrainllm"
+    )
     return Path(folder, "gpu-tiles.json")
 
 
