@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from posttrainllm.backends.gpu import banks
@@ -66,19 +67,23 @@ def summed(keep):
 def test_a_value_that_is_kept_is_written():
     tape, y = summed(keep=True)
     placed = place(tape, DEFAULT)
-    assert [step.epilogue for step in placed.steps][0] == 0
+    assert placed.steps[0].epilogue == 0
     assert placed.find(address(y), 128).nbytes == 128
 
 
 def test_a_value_that_fusing_left_out_cannot_be_read():
     tape, _ = summed(keep=False)
     placed = place(tape, DEFAULT)
-    assert [step.epilogue for step in placed.steps][0] == 2 and len(placed.fused) == 1
+    assert placed.steps[0].epilogue == 2 and len(placed.fused) == 1
     lost = placed.fused[0]
     for span in placed.spans:  # were nothing put in its place since
         span.start += 1 << 20
     with pytest.raises(DeviceError, match="fused into the next"):
         placed.find(lost.start | 4 << 56, 128)
+
+
+def _lowered(fuse, tape, given):
+    return lower(tape, replace(Options.of(given), fuse=fuse))
 
 
 @pytest.mark.native_only(reason="wgpu-py drives the GPU here; e2e does in the browser")
@@ -88,13 +93,14 @@ def test_the_same_numbers_as_apart(open_gpu, monkeypatch, chunks):
     from posttrainllm.backends import webgpu
     from posttrainllm.backends.gpu import tiles
     from posttrainllm.model.gpt import Layout
+
     from tests.gpu.test_training import ODD, Run
 
     monkeypatch.setattr(tiles, "FORCED", [(tiles.MatmulTile(32, 32, 8, 4, 4), chunks)])
     machine = open_gpu(DEFAULT)
     got = []
     for fuse in (True, False):
-        monkeypatch.setattr(webgpu, "lower", lambda tape, given: lower(tape, replace(Options.of(given), fuse=fuse)))
+        monkeypatch.setattr(webgpu, "lower", partial(_lowered, fuse))
         run = Run(machine, ODD)
         run.train(1)
         got.append([run.machine.download(*run.step.address(p.name)) for p in Layout.of(ODD).parameters])

@@ -1,6 +1,7 @@
 """What a host does beside tapes, without a GPU: when the halves are written anew, when the guard is let go."""
 
 import struct
+from itertools import pairwise
 
 from posttrainllm.backends.gpu.dispatch import HALVES
 from posttrainllm.backends.gpu.halves import Halves, Piece
@@ -76,7 +77,7 @@ def test_every_weight_of_a_product_has_its_halves_at_a_multiple_of_256_bytes():
             operand = halves.find(start, 4)
             assert operand.region == HALVES and operand.offset_bytes % 256 == 0
             taken.append((operand.offset_bytes, operand.offset_bytes + 2 * parameter.shape[0] * parameter.shape[1]))
-    assert all(one[1] <= other[0] for one, other in zip(taken, taken[1:]))
+    assert all(one[1] <= other[0] for one, other in pairwise(taken))
     assert taken[-1][1] <= halves.nbytes == made["step"].buffer_bytes()[HALVES]
 
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import struct
 
+from ..backends.reference import ReferenceMachine
 from ..compile.tape import address
 from ..errors import SelfTestError
+from ..ops.lazy import np
 from .config import GPTConfig
 from .gpt import Layout
 from .program import DLOSS, LOSS, NORM, RECIPE, SEED, initial_weights, pack_recipe, regions_of, training_step
-from ..ops.lazy import np
-from ..backends.reference import ReferenceMachine
 
 CONFIG = GPTConfig(layers=2, channels=20, heads=2, context=9, vocabulary=23, batch=3)
 RECIPE_VALUES = (0.05, 0.9, 0.95, 0.05, 0.1, 1.0, 10.0, 20.0)

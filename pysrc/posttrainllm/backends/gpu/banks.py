@@ -42,7 +42,9 @@ class Banks:
                 continue
             if span in self.fused:
                 raise DeviceError(
-                    "webgpu", "an activation that is read is one the GPU writes", "one that is fused into the next was asked for"
+                    "webgpu",
+                    "an activation that is read is one the GPU writes",
+                    "one that is fused into the next was asked for",
                 )
             if span.nbytes != span.tape_bytes:
                 raise DeviceError(

@@ -10,7 +10,7 @@ from ...dims import ELEMENT_BYTES
 from . import shader
 from .attention_tiles import attention
 from .banks import Banks, place
-from .dispatch import BANK, HALVES, SCRATCH, Binding, Call, Dispatch, Operand, ceil_div
+from .dispatch import BANK, HALVES, SCRATCH, Binding, Call, Dispatch, ceil_div
 from .flat import THREADS, adamw, flat, grad_norm, guard, state, vectors
 from .fuse import GELU, NONE
 from .halves import PARAMS

@@ -187,4 +187,6 @@ def module(stem: str, kernel: str, constants: tuple[tuple[str, object], ...], wr
 
 def for_naga(text: str) -> str:
     """A module as naga takes it: it refuses `enable subgroups;` and has subgroups all the same."""
-    return re.sub(r"^enable .*$\n", lambda match: match[0] if match[0].strip() in NAGA_KNOWS else "", text, flags=re.M)
+    return re.sub(
+        r"^enable .*$\n", lambda match: match[0] if match[0].strip() in NAGA_KNOWS else "", text, flags=re.MULTILINE
+    )
