@@ -70,8 +70,7 @@ class PageHost(Host):
             elif (machine.engine, self.precision) != self._tested:
                 await webgpu_check.check(machine)
                 machine.close()
-                self._tiles = ""
-        self._gpu_engine, self._tested = machine.engine, (machine.engine, self.precision)
+                self._gpu_engine, self._tested = machine.engine, (machine.engine, self.precision)
                 machine = await open_webgpu(precision=self.precision, engine=machine.engine)
         except (DeviceError, SelfTestError) as error:
             self._no_gpu = str(error)

@@ -33,6 +33,8 @@ class StepQueue:
         self._recipe_at = round_up(self._targets_at + step.targets.nbytes, ALIGN_BYTES)
         self.row_bytes = self._recipe_at + ALIGN_BYTES
         parts = [(0, address(step.tokens), self._recipe_at), (self._recipe_at, address(RECIPE), RECIPE_BYTES)]
+        self._ready = getattr(machine, "ready_async", None)
+        self._loaded = loaded
         self._queue = machine.steps(loaded, parts, self.row_bytes, address(LOSS), METRIC_BYTES)
         self._image = bytearray()
 
@@ -45,6 +47,11 @@ class StepQueue:
     def step_seconds(self) -> float:
         """Seconds that a step lately took on the engine; 0 while unknown."""
         return self._queue.step_seconds
+
+    async def ready(self) -> None:
+        """To be awaited before a push: another tape may have moved a buffer since."""
+        if self._ready:
+            await self._ready(self._loaded)
 
     def push(self, tokens, targets, recipes: list[tuple[float, ...]]) -> None:
         """Send a block: int32 arrays [count, B, T] and a recipe each. Raises DeviceError; DataError for a token outside V."""

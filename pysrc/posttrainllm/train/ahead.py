@@ -42,6 +42,7 @@ class Ahead:
         queue = self._queue
         if not queue.under_way and self._sent == self._trainer.step:
             self._landed = time.perf_counter()  # evaluating and sampling are not the step's time
+        await queue.ready()
         while self._sent < stop and self._room():
             self._send(stop)
         rows = queue.poll()
