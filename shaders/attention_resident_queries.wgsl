@@ -25,13 +25,13 @@ fn attention_backward(@builtin(workgroup_id) group: vec3u, @builtin(num_workgrou
     let lse_{i} = lse[group.y * sizes.T + min(query + ty + {i}u * TY, sizes.T - 1u)] * LOG2E;
 //! end
 //! unroll q QUADS_R
-    lanes[{q}u * THREADS + lane] = vec4f(product_{4*q}, product_{4*q+1}, product_{4*q+2}, product_{4*q+3});
+    tile_p[ty + {q}u * TY][tx] = vec4f(product_{4*q}, product_{4*q+1}, product_{4*q+2}, product_{4*q+3});
 //! end
     workgroupBarrier();
 //! unroll q QUADS_R
-    var deltas_{q} = lanes[{q}u * THREADS + ty * TX];
+    var deltas_{q} = tile_p[ty + {q}u * TY][0];
     for (var t = 1u; t < TX; t++) {
-        deltas_{q} += lanes[{q}u * THREADS + ty * TX + t];
+        deltas_{q} += tile_p[ty + {q}u * TY][t];
     }
 //! end
 //! unroll i RT

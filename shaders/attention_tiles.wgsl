@@ -14,8 +14,8 @@ const UNROLL_T = 1u;
 const PAD = 1u;
 const VECTORS = true;
 const HALF = false; // storage; everything is computed in single precision
-const RESIDENT = false; // all of D at once, and the rows' tiles filled once for the whole walk: CHUNK is D rounded up
-const PREFETCH = false;
+// RESIDENT: all of D at once, and the rows' tiles filled once for the whole walk: CHUNK is D rounded up.
+const PREFETCH = false; // RESIDENT: the next columns wait in registers
 const SPARE = false; // a workgroup tile more, a barrier or two less
 const TX = COLS / CT;
 const TY = ROWS / RT;

@@ -8,11 +8,14 @@ from dataclasses import asdict, dataclass, replace
 from ...dims import round_up
 from .dispatch import Call, Dispatch, ceil_div
 from .limits import Limits
+from .options import Options
 
 ENOUGH_GROUPS = 160
 """Workgroups of attention that keep a large GPU busy."""
 VECTOR_BYTES = 16
-FORCED: dict[str, AttentionTile] = {}
+FRAGMENT = 16
+"""Rows, columns and depth of a product of the matrix units."""
+FORCED: dict[str, AttentionTile | TensorTile] = {}
 """The tile of an entry that a measurement or a test wants."""
 
 
@@ -52,7 +55,7 @@ class AttentionTile:
         elif entry == "attention":
             vectors = rows + cols * (2 if self.SPARE else 1) + scores + lanes
         elif entry == "attention_backward":
-            vectors = 2 * rows + 2 * cols + scores + lanes
+            vectors = 2 * rows + 2 * cols + scores
         else:
             vectors = 2 * rows + 2 * cols + scores * (2 if self.SPARE else 1) + ceil_div(self.COLS, 2)
         return VECTOR_BYTES * vectors
@@ -66,6 +69,10 @@ class AttentionTile:
         memory = self.memory_bytes(entry, width)
         return possible and memory <= limits.workgroup_memory_bytes and self.threads <= limits.invocations
 
+    def suits(self, options: Options, entry: str, width: int) -> bool:
+        """Whether a device can run an entry with it, in the options' storage."""
+        return self.fits(options.limits, entry, width)
+
     def constants(self, entry: str = "attention", width: int = 64) -> dict[str, object]:
         """As the shader's constants, for an entry at head width `width`."""
         given = {"D": width, "VECTORS": width % 4 == 0, "KEYS": entry == "attention_backward_keys"} | asdict(self)
@@ -76,25 +83,156 @@ class AttentionTile:
         return given
 
 
+@dataclass(frozen=True)
+class TensorTile:
+    """ROWS queries (or keys), 16 a subgroup, against COLS keys (or queries), multiplied by matrix units; storage is f16.
+
+    SUBGROUP: threads of a subgroup. WIDE: workgroup memory is declared as vectors. COOPERATIVE: naga's names. EMULATE: by
+    ordinary arithmetic, for tests.
+    """
+
+    ROWS: int
+    COLS: int
+    SUBGROUP: int = 32
+    WIDE: bool = True
+    COOPERATIVE: bool = False
+    EMULATE: bool = False
+
+    @property
+    def threads(self) -> int:
+        """Threads of a workgroup."""
+        return self.ROWS // FRAGMENT * self.SUBGROUP
+
+    def memory_bytes(self, entry: str, width: int) -> int:
+        """Workgroup memory of an entry at head width `width`."""
+        tiles, weights = (1, 1) if entry == "attention" else (2, 2 if entry == "attention_backward_keys" else 1)
+        rows, cols = (count * (width // 8 + 1) for count in (self.ROWS, self.COLS))
+        working = 2 * cols + weights * self.ROWS * (self.COLS // 8 + 1)
+        halves = tiles * rows + working if self.EMULATE else max(tiles * rows, working)
+        floats = max(tiles * self.ROWS * (self.COLS // 4 + 1), self.ROWS * (width // 4 + 1))
+        stats = self.COLS // 2 if entry == "attention_backward_keys" else 0
+        return VECTOR_BYTES * (halves + floats + stats)
+
+    def fits(self, limits: Limits, entry: str = "attention", width: int = 64) -> bool:
+        """Whether a device can run an entry with it."""
+        possible = width % FRAGMENT == 0 and self.COLS % (8 * self.SUBGROUP // FRAGMENT) == 0
+        memory = self.memory_bytes(entry, width)
+        return possible and memory <= limits.workgroup_memory_bytes and self.threads <= limits.invocations
+
+    def suits(self, options: Options, entry: str, width: int) -> bool:
+        """Whether a device can run an entry with it, in the options' storage."""
+        units = options.half and (FRAGMENT,) * 3 in options.subgroup_matrix
+        return units and self.fits(options.limits, entry, width)
+
+    def constants(self, entry: str = "attention", width: int = 64) -> dict[str, object]:
+        """As the shader's constants, for an entry at head width `width`."""
+        return {"D": width, "TENSOR": True, "KEYS": entry == "attention_backward_keys"} | asdict(self)
+
+
 def resident(rows: int, cols: int, rt: int, ct: int, **more) -> AttentionTile:
     """A tile whose rows stay."""
     return AttentionTile(rows, cols, 0, rt, ct, RESIDENT=True, **more)
 
 
+KEYS = "attention_backward_keys"
 ATTENTION_TILES = {
     "attention": (AttentionTile(64, 64, 32, 4, 8, 2),),
     "attention_backward": (AttentionTile(64, 64, 32, 4, 4, 4),),
-    "attention_backward_keys": (AttentionTile(64, 32, 32, 4, 4, 2), AttentionTile(64, 64, 32, 4, 4, 4)),
+    KEYS: (AttentionTile(64, 32, 32, 4, 4, 2), AttentionTile(64, 64, 32, 4, 4, 4)),
 }
+"""The fastest first, of those measured."""
 SMALL_ATTENTION = AttentionTile(32, 32, 32)
+TENSOR_ATTENTION = {
+    "attention": (TensorTile(64, 64), TensorTile(64, 32)),
+    "attention_backward": (TensorTile(64, 32),),
+    KEYS: (TensorTile(64, 32),),
+}
+CANDIDATES = {
+    "attention": (
+        AttentionTile(64, 64, 32, 4, 8, 2),
+        resident(64, 32, 8, 4, UNROLL_D=4, PREFETCH=True, SPARE=True),
+        resident(64, 32, 8, 4, UNROLL_D=4, SPARE=True),
+        resident(64, 32, 8, 4, UNROLL_D=16, UNROLL_T=8, PREFETCH=True, SPARE=True),
+        resident(64, 32, 4, 4, UNROLL_D=4, PREFETCH=True, SPARE=True),
+        resident(32, 64, 4, 8, UNROLL_D=4, PREFETCH=True),
+        resident(32, 64, 4, 8, UNROLL_D=16, UNROLL_T=8, PREFETCH=True),
+        resident(64, 64, 4, 8, UNROLL_D=4, PREFETCH=True),
+        resident(32, 32, 4, 4, UNROLL_D=16, UNROLL_T=8, PREFETCH=True, SPARE=True),
+        resident(32, 16, 4, 4, UNROLL_D=4, PREFETCH=True),
+    ),
+    "attention_backward": (
+        AttentionTile(64, 64, 32, 4, 4, 4),
+        resident(32, 32, 4, 4, UNROLL_D=4, PREFETCH=True),
+        resident(32, 32, 4, 4, UNROLL_D=4),
+        resident(32, 32, 4, 4, UNROLL_D=16, UNROLL_T=8),
+        resident(32, 32, 8, 4, UNROLL_D=4),
+        resident(64, 16, 4, 4, UNROLL_D=4, PREFETCH=True),
+        resident(64, 32, 8, 4, UNROLL_D=4),
+        resident(64, 32, 4, 4, UNROLL_D=4, PREFETCH=True),
+        resident(32, 16, 4, 4, UNROLL_D=4),
+        AttentionTile(32, 32, 32),
+    ),
+    KEYS: (
+        AttentionTile(64, 32, 32, 4, 4, 2),
+        resident(32, 32, 4, 4, UNROLL_D=4, PREFETCH=True, SPARE=True),
+        resident(32, 32, 4, 4, UNROLL_D=4, SPARE=True),
+        resident(32, 32, 4, 4, UNROLL_D=16, UNROLL_T=8, SPARE=True),
+        resident(32, 32, 8, 4, UNROLL_D=4, SPARE=True),
+        resident(64, 16, 4, 4, UNROLL_D=4),
+        resident(64, 32, 8, 4, UNROLL_D=4),
+        resident(64, 32, 4, 4, UNROLL_D=4, PREFETCH=True),
+        resident(32, 16, 4, 4, UNROLL_D=4),
+        AttentionTile(32, 32, 32),
+    ),
+}
+"""What may be the fastest somewhere: see bench/gpu_attention.py."""
+TENSOR_CANDIDATES = (
+    TensorTile(64, 64),
+    TensorTile(64, 32),
+    TensorTile(128, 32),
+    TensorTile(32, 64),
+    TensorTile(32, 32),
+)
 
 
-def attention_tile(entry: str, heads: int, time: int, width: int, limits: Limits) -> AttentionTile:
+def candidates(entry: str, width: int, options: Options) -> list[AttentionTile | TensorTile]:
+    """The tiles that a device can run an entry with, in storage of the options' precision."""
+    names = [{}, {"WIDE": False}]
+    tensor = [replace(tile, **more) for more in names for tile in TENSOR_CANDIDATES]
+    return [tile for tile in (*CANDIDATES[entry], *tensor) if tile.suits(options, entry, width)]
+
+
+def key_of(entry: str, width: int, precision: str) -> str:
+    """The name of an entry at a head width in what a probe found."""
+    return f"{entry} {width} {precision}"
+
+
+def as_choice(tile: AttentionTile | TensorTile) -> list:
+    """A tile as JSON."""
+    return ["tensor" if isinstance(tile, TensorTile) else "plain", *asdict(tile).values()]
+
+
+def of_choice(choice: list) -> AttentionTile | TensorTile:
+    """The same, back. Raises TypeError for what another version wrote."""
+    kind, *fields = choice
+    return (TensorTile if kind == "tensor" else AttentionTile)(*fields)
+
+
+def attention_tile(entry: str, heads: int, time: int, width: int, options: Options) -> AttentionTile | TensorTile:
     """The tile for `heads` = B·H heads of `width` D over T rows."""
     if entry in FORCED:
         return FORCED[entry]
+    chosen = (options.tiles or {}).get(key_of(entry, width, options.precision))
+    if chosen:
+        tile = of_choice(chosen)
+        if tile.suits(options, entry, width):
+            return tile
+    for tile in TENSOR_ATTENTION[entry]:
+        if tile.suits(options, entry, width):
+            return tile
     for tile in ATTENTION_TILES[entry]:
-        if tile.fits(limits, entry, width) and width > 16 and heads * ceil_div(time, tile.ROWS) >= ENOUGH_GROUPS:
+        busy = heads * ceil_div(time, tile.ROWS) >= ENOUGH_GROUPS
+        if tile.suits(options, entry, width) and width > 16 and busy:
             return tile
     return replace(SMALL_ATTENTION, CHUNK=16) if width <= 16 else SMALL_ATTENTION
 
@@ -112,6 +250,6 @@ def attention(call: Call) -> Iterator[Dispatch]:
     """The dispatches of `attention` or `attention_backward`."""
     s = call.sizes
     for entry, names in ENTRIES[call.kernel.name]:
-        tile = attention_tile(entry, s["B"] * s["H"], s["T"], s["D"], call.limits)
+        tile = attention_tile(entry, s["B"] * s["H"], s["T"], s["D"], call.options)
         groups = (ceil_div(s["T"], tile.ROWS), s["B"] * s["H"], 1)
         yield call.dispatch(names, groups, s, tile.constants(entry, s["D"]), entry)
