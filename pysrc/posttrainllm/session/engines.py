@@ -124,6 +124,7 @@ class Engines:
                 machine.close()
                 raise
         except PostTrainError as another:
+            session.model = None  # it is gone; its run is opened anew from the save
             session.fail(another)
             return False
         step = training.trainer.step
