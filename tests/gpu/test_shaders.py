@@ -71,6 +71,12 @@ def test_half_arguments_are_stored_as_the_table_says(kernel):
             assert ("f16" in kind) == (argument.name in HALF_ARGUMENTS[kernel]), f"{argument.name} is {kind}"
 
 
+def test_sums_over_neighbours_use_subgroups_or_a_tree():
+    for given, wanted in ((("SUBGROUPS", True),), True), ((), False):
+        text = shader.module("cross_entropy", "cross_entropy", given, frozenset())
+        assert text.startswith("enable subgroups;") == ("subgroupShuffleXor(sum, 64u)" in text) == wanted
+
+
 def test_directives():
     lines = [
         "const COUNT = 2u;", "const TWICE = COUNT * 2u;", "//! unroll i TWICE", "//! if TWICE == 4 && !OFF", "sum += v{i}.{xyzw[i]};",

@@ -92,8 +92,10 @@ class WebGPUMachine:
 
         self._wgpu = wgpu
         self.limits = limits or replace(native_limits(adapter), storage_buffers=8)
-        self.precision, self.options = precision, Options(self.limits, precision, guard=True)
-        if self.options.half and "shader-f16" not in adapter.features:
+        found = set(adapter.features)
+        self.precision = precision
+        self.options = Options(self.limits, precision, subgroups="subgroup" in found, guard=True)
+        if self.options.half and "shader-f16" not in found:
             raise DeviceUnavailableError(
                 "webgpu", "half precision needs a GPU with shader-f16", "this one has none", 'use precision="f32"'
             )
@@ -101,14 +103,16 @@ class WebGPUMachine:
         wanted |= dict.fromkeys(("maxComputeWorkgroupSizeX", "maxComputeWorkgroupSizeY"), self.limits.invocations)
         self._watch = Watch()
         logging.getLogger("wgpu").addHandler(self._watch)
-        features = {"timestamp-query", *(["shader-f16"] if self.options.half else [])} & set(adapter.features)
+        features = {"timestamp-query", "subgroup", *(["shader-f16"] if self.options.half else [])} & found
         self._device = self._call(
             adapter.request_device_sync, required_features=sorted(features), required_limits=_dashed(wanted)
         )
         self.features = features
         self._queue = self._device.queue
         self.description = f"WebGPU, {adapter.info['device'] or adapter.info['vendor']}"
-        self.software = adapter.info["adapter_type"] == "CPU"  # a CPU that plays a GPU: right, and slower than the cpu engine
+        self.software = (
+            adapter.info["adapter_type"] == "CPU"
+        )  # a CPU that plays a GPU: right, and slower than the cpu engine
         self._buffers: dict[int, object] = {}
         self._memory = Memory(self.limits)
         self._tokens = TokenCheck()
@@ -306,7 +310,9 @@ class WebGPUMachine:
             dispatch(handle, x, y, z)
         compute.end()
 
-    def steps(self, loaded: Loaded, parts: list[tuple[int, int, int]], row_bytes: int, metrics: int, nbytes: int) -> StepQueue:
+    def steps(
+        self, loaded: Loaded, parts: list[tuple[int, int, int]], row_bytes: int, metrics: int, nbytes: int
+    ) -> StepQueue:
         """What takes blocks of steps: see Machine.steps."""
         return StepQueue(self, loaded, parts, row_bytes, metrics, nbytes)
 

@@ -22,6 +22,11 @@ def vectors(*counts: int) -> bool:
     return all(count % 4 == 0 for count in counts)
 
 
+def reducing(call: Call) -> dict[str, object]:
+    """Constants of a kernel that sums over neighbouring threads (shaders/reduce.wgsl)."""
+    return {"SUBGROUPS": True} if call.options.subgroups else {}
+
+
 def pieces(
     call: Call, names: str, whole: int, first: int = 0, stop: int | None = None
 ) -> Iterator[tuple[int, int, dict[str, Operand]]]:
@@ -63,8 +68,8 @@ def grad_norm(call: Call) -> Iterator[Dispatch]:
             partials.region, partials.offset_bytes + first * ELEMENT_BYTES, g * ELEMENT_BYTES
         )
         values = {"count": count // 4 if wide else count, "partial_count": g}
-        yield call.dispatch("grad partials", g, values, {"VECTORS": wide}, operands=operands)
-    constants, more = {"VECTORS": False}, ()
+        yield call.dispatch("grad partials", g, values, {"VECTORS": wide} | reducing(call), operands=operands)
+    constants, more = {"VECTORS": False} | reducing(call), ()
     if call.options.half:
         constants["SCALED"], more = True, (state(),)
     values = {"count": 0, "partial_count": total}

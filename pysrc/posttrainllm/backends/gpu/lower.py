@@ -11,7 +11,7 @@ from . import shader
 from .attention_tiles import attention
 from .banks import Banks, place
 from .dispatch import BANK, HALVES, SCRATCH, Binding, Call, Dispatch, ceil_div
-from .flat import THREADS, adamw, flat, grad_norm, guard, state, vectors
+from .flat import THREADS, adamw, flat, grad_norm, guard, reducing, state, vectors
 from .fuse import GELU, NONE
 from .halves import PARAMS
 from .limits import Limits
@@ -57,7 +57,7 @@ def _layernorm(call: Call) -> Iterator[Dispatch]:
     wide = vectors(s["C"])
     width = s["C"] // 4 if wide else s["C"]
     lanes = _lanes(ceil_div(width, 4), 32, THREADS)
-    constants = {"VECTORS": wide, "LANES": lanes}
+    constants = {"VECTORS": wide, "LANES": lanes} | reducing(call)
     yield call.dispatch(
         "x weight bias y mean rstd",
         ceil_div(s["R"], THREADS // lanes),
@@ -71,7 +71,7 @@ def _layernorm_backward(call: Call) -> Iterator[Dispatch]:
     wide = vectors(s["C"])
     width = s["C"] // 4 if wide else s["C"]
     lanes = _lanes(ceil_div(width, 4), 32, THREADS)
-    constants = {"VECTORS": wide, "LANES": lanes, "BLOCK": BLOCK_ROWS}
+    constants = {"VECTORS": wide, "LANES": lanes, "BLOCK": BLOCK_ROWS} | reducing(call)
     row_groups, blocks = ceil_div(s["R"], THREADS // lanes), ceil_div(s["R"], BLOCK_ROWS)
     values = s | {
         "width": width,
@@ -141,9 +141,9 @@ def _other(call: Call) -> tuple[Binding, ...]:
 def _cross_entropy(call: Call) -> Iterator[Dispatch]:
     s = call.sizes
     lanes = _lanes(ceil_div(s["V"], 8), 32, THREADS)
-    constants = {"LANES": lanes}
+    constants = {"LANES": lanes} | reducing(call)
     yield call.dispatch("logits targets losses lse", ceil_div(s["R"], THREADS // lanes), s, constants)
-    yield call.dispatch("targets losses loss", 1, s, {}, "cross_entropy_mean")
+    yield call.dispatch("targets losses loss", 1, s, reducing(call), "cross_entropy_mean")
 
 
 def _cross_entropy_backward(call: Call) -> Iterator[Dispatch]:
