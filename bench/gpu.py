@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
+import tempfile
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -153,6 +155,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--out", type=Path, default=OUT, help="where the JSON goes")
     options = parser.parse_args(arguments)
     run = Run(options)
+    os.environ["POSTTRAINLLM_CACHE"] = tempfile.mkdtemp()  # what a run before found is not this one's
     for part in options.only or USUAL:
         if part in DAWN and not (options.dawn and (part == "tensor" or options.pyodide)):
             continue

@@ -6,7 +6,6 @@ import statistics
 import struct
 import time
 from collections import defaultdict
-from dataclasses import replace
 
 from posttrainllm.backends.gpu import probe
 from posttrainllm.backends.gpu.kinds import by_kind
@@ -39,15 +38,12 @@ class Steps:
         self.machine, self.name = machine, name
         config = self.config = config_of(name)
         program = Program(config)
-        machine.options = replace(machine.options, tiles=None)
-        began = time.perf_counter()
-        if probed:
-            found = now(probe.probe(machine, [program.step.tape]))
-            machine.options = replace(machine.options, tiles=found)
-        self.probe_seconds = time.perf_counter() - began
         self.model = GPT(config, machine, program)
         began = time.perf_counter()
-        now(self.model.prepare(None))
+        if probed:
+            now(self.model.prepare())
+        else:
+            self.model._prepared = True
         self.prepare_seconds = time.perf_counter() - began
         self.model.initialise(42)
         self.queue = now(self.model.steps())

@@ -15,7 +15,8 @@ from posttrainllm.waiting import now
 
 pytestmark = pytest.mark.native_only(reason="wgpu-py drives the GPU here; e2e does in the browser")
 WIDE = Limits(1 << 32, 1 << 31, 49152, 1024)
-UNITS = Options(WIDE, "f16", ((16, 16, 16),))
+RIGHT = {tiles.units_key(layout): as_choice(tiles.TENSOR_SMALL, 1) for layout in probe.KERNELS}
+UNITS = Options(WIDE, "f16", ((16, 16, 16),), tiles=RIGHT)
 QUICK = (MatmulTile(32, 32, 8, 4, 4), MatmulTile(16, 32, 4, 4, 4))
 
 
@@ -95,7 +96,10 @@ def test_matrix_units_are_for_half_precision_and_lines_of_eights():
     assert not tile.suits(Options(WIDE, "f32", ((16, 16, 16),)), "NN", 64, 64, 64)
     assert not tile.suits(Options(WIDE, "f16"), "NN", 64, 64, 64)
     names = {kernel.kernel for kernel in lower(step(), UNITS).dispatches if ("TENSOR", True) in kernel.constants}
-    assert names == set(tiles.LAYOUTS)
+    assert set(tiles.LAYOUTS) <= names
+    unchecked = lower(step(), Options(WIDE, "f16", ((16, 16, 16),)))
+    products = [dispatch for dispatch in unchecked.dispatches if dispatch.kernel in tiles.LAYOUTS]
+    assert products and not any(("TENSOR", True) in dispatch.constants for dispatch in products)
 
 
 def test_units_that_give_other_numbers_are_found_out(open_half, monkeypatch):
@@ -106,8 +110,17 @@ def test_units_that_give_other_numbers_are_found_out(open_half, monkeypatch):
     monkeypatch.setattr(probe, "MIDDLE", QUICK[0])
     tile = TensorTile(1, 2, 2, 2, 32)
     assert now(probe.agrees(machine, "NT", tile))
+    monkeypatch.setattr(machine, "software", False)
+    monkeypatch.setattr(probe, "TENSOR_SMALL", tile)
+    monkeypatch.setattr(probe, "TENSOR", (tile,))
+    found: dict = {}
+    now(probe._find_units(machine, "NT", found))
+    assert found == {"NT matrix units": as_choice(tile, 1)}
     wrong["NEXT_STEP_A"] = 0  # the first fragment of a line at every step along k
     assert not now(probe.agrees(machine, "NT", tile))
+    found.clear()
+    now(probe._find_units(machine, "NT", found))
+    assert found == {"NT matrix units": None}
 
 
 @pytest.fixture

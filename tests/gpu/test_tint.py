@@ -13,7 +13,7 @@ from posttrainllm.backends.gpu import probe, tiles
 from posttrainllm.backends.gpu.limits import DEFAULT
 from posttrainllm.backends.gpu.lower import lower
 from posttrainllm.backends.gpu.options import Options
-from posttrainllm.backends.gpu.tiles import TensorTile, as_choice, key_of
+from posttrainllm.backends.gpu.tiles import TENSOR_SMALL, TensorTile, as_choice, key_of, units_key
 from posttrainllm.model.config import GPTConfig
 from posttrainllm.model.program import training_step
 
@@ -67,9 +67,11 @@ def test_a_broken_module_is_refused():
 def test_modules_of_a_training_step(monkeypatch, precision, units):
     for name, value in zip(("LARGE", "MIDDLE", "SMALL"), SHIPPED):
         monkeypatch.setattr(tiles, name, value)
-    found = []
+    found, right = [], {units_key(layout): as_choice(TENSOR_SMALL, 1) for layout in probe.KERNELS}
     for config in (GPTConfig.preset("medium"), GPTConfig.preset("gpt2", vocabulary=257, layers=1)):
-        lowered = lower(training_step(config).tape, Options(DEFAULT, precision, units, subgroups=True, guard=True))
+        lowered = lower(
+            training_step(config).tape, Options(DEFAULT, precision, units, subgroups=True, tiles=right, guard=True)
+        )
         found += [*lowered.refresh, *lowered.dispatches]
     matrix = [d for d in found if ("TENSOR", True) in d.constants]
     assert bool(matrix) == (precision == "f16" and bool(units))

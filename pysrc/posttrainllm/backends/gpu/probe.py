@@ -1,7 +1,7 @@
 """Which tile multiplies fastest on this device, measured: a few products of the tapes to come, each tile that suits, for a
 bounded time. What is found is JSON (see tiles.key_of and as_choice), to be kept by adapter and used by every later lowering.
 
-A tile of the matrix units must also give the plain kernel's numbers before it is timed: names and units of that WGSL differ
+A tile of the matrix units must also give the plain kernel's numbers before it is taken: names and units of that WGSL differ
 between browsers, and some take what they then compute otherwise.
 """
 
@@ -26,12 +26,14 @@ from .tiles import (
     LEAST_CHUNK,
     MIDDLE,
     SMALL,
+    TENSOR_SMALL,
     MatmulTile,
     TensorTile,
     as_choice,
     key_of,
     matmul_tile,
     of_choice,
+    units_key,
 )
 
 LOG = logging.getLogger("posttrainllm.gpu")
@@ -48,8 +50,7 @@ PLAIN = (
 HALF = (MatmulTile(128, 128, 32, 16, 8, True, True), MatmulTile(128, 128, 32, 8, 8, True, True))
 TENSOR = (
     TensorTile(4, 4, 2, 4, 32), TensorTile(4, 4, 2, 2, 32, 2), TensorTile(4, 4, 2, 2, 32), TensorTile(4, 2, 2, 4, 32, 2),
-    TensorTile(4, 4, 2, 2, 16), TensorTile(2, 4, 2, 2, 32, 2), TensorTile(2, 2, 2, 2, 32), TensorTile(2, 2, 2, 2, 64),
-    TensorTile(4, 4, 2, 2, 32, 1, False),
+    TENSOR_SMALL, TensorTile(2, 2, 2, 2, 64),
 )  # fmt: skip
 CHUNKS = (1, 2, 4, 8, 16)
 FEWEST_GROUPS, MOST_GROUPS = 24, 3000
@@ -60,7 +61,7 @@ LETTERS = {
     "linear": "ROI", "linear_backward_input": "RIO", "linear_backward_weight": "IOR",
     "unembed": "RVC", "unembed_backward_input": "RCV", "unembed_backward_weight": "VCR",
 }  # fmt: skip
-CHECKED = 264  # rows, columns and depth of the product that a tile is checked on: no multiple of any tile
+CHECKED = (264, 264, 264)  # rows, columns and depth of the product that a tile is checked on: no multiple of any tile
 
 
 def products(tapes: Iterable[Tape]) -> list[tuple[str, int, int, int]]:
@@ -75,13 +76,15 @@ def products(tapes: Iterable[Tape]) -> list[tuple[str, int, int, int]]:
 
 
 def candidates(options: Options, layout: str, rows: int, columns: int, depth: int) -> list[tuple]:
-    """(tile, chunks) worth a measurement, the one taken without a probe first."""
+    """(tile, chunks) worth a measurement, the one taken without a measurement first."""
     shape = (layout, rows, columns, depth)
-    tile, chunk = matmul_tile(*shape, replace(options, tiles=None))
-    found = [(tile, ceil_div(depth, chunk))]
-    tiles = [tile for tile in (*TENSOR, *PLAIN, *HALF) if tile.suits(options, *shape)]
-    if any(isinstance(tile, TensorTile) for tile in tiles):
-        tiles = [tile for tile in tiles if isinstance(tile, TensorTile) or tile in PLAIN[:1]]
+    units = (options.tiles or {}).get(units_key(layout))
+    tile, chunk = matmul_tile(*shape, replace(options, tiles={units_key(layout): units}))
+    found, tiles = [(tile, ceil_div(depth, chunk))], []
+    if units:
+        tiles = [replace(tile, WIDE=of_choice(units)[0].WIDE) for tile in TENSOR]
+    tiles = [tile for tile in tiles if tile.suits(options, *shape)]
+    tiles += [tile for tile in (PLAIN[:1] if tiles else (*PLAIN, *HALF)) if tile.suits(options, *shape)]
     for tile in tiles:
         groups = tile.groups(rows, columns)
         largest = not any(other.TILE_M * other.TILE_N > tile.TILE_M * tile.TILE_N for other in tiles)
@@ -151,9 +154,9 @@ async def _timed(machine, loadeds: list, repeats: int) -> list[float]:
 
 async def agrees(machine, layout: str, tile: TensorTile) -> bool:
     """Whether a tile gives what the plain kernel gives, on a small product with edges, cut and uncut."""
-    options, shape = machine.options, (layout, CHECKED, CHECKED, CHECKED)
+    options, shape = machine.options, (layout, *CHECKED)
     tape, made_of = one_product(*shape), kernel(KERNELS[layout][0])
-    numbers = [((i * 7919) % 257 - 128) / 128 for i in range(CHECKED * CHECKED)]
+    numbers = [((i * 7919) % 257 - 128) / 128 for i in range(CHECKED[0] * CHECKED[1])]
     results = []
     for choice in (as_choice(MIDDLE, 1), as_choice(tile, 1), as_choice(tile, 2)):
         loaded = await _load(machine, tape, key_of(*shape, options.precision), choice)
@@ -178,15 +181,27 @@ async def agrees(machine, layout: str, tile: TensorTile) -> bool:
     )  # NaN is not
 
 
-async def probe(machine, tapes: Iterable[Tape], known: dict | None = None, seconds: float = SECONDS) -> dict:
-    """What tiles to take for these tapes: `known` and what was measured now, by tiles.key_of. {} on a software adapter.
+async def _find_units(machine, layout: str, found: dict) -> None:
+    """Keep under units_key(layout) a tile of matrix units that is right here, or None: looked for once."""
+    key = units_key(layout)
+    if key in found or not machine.options.half or not machine.options.subgroup_matrix:
+        return
+    found[key] = None
+    for tile in (TENSOR_SMALL, replace(TENSOR_SMALL, WIDE=False)):
+        if tile.suits(machine.options, layout, *CHECKED) and await agrees(machine, layout, tile):
+            found[key] = as_choice(tile, 1)
+            return
+    LOG.warning("%s: not used here; what they give differs from the plain kernel, or they do not compile", key)
 
-    The products with most of the work are measured first; what the time does not reach keeps its default.
+
+async def probe(machine, tapes: Iterable[Tape], known: dict | None = None, seconds: float = SECONDS) -> dict:
+    """What tiles to take for these tapes: `known` and what was measured now, by tiles.key_of. A software adapter is not
+    measured. The products with most of the work come first; what the time does not reach keeps its default.
     """
     found = dict(known or {})
     if machine.software:
         return found
-    began, measured, right = time.perf_counter(), 0.0, {}
+    began, measured, right = time.perf_counter(), 0.0, set()
     losers, winners = [], []
     for shape in products(tapes):
         key = key_of(*shape, machine.options.precision)
@@ -194,34 +209,27 @@ async def probe(machine, tapes: Iterable[Tape], known: dict | None = None, secon
             continue
         if measured > seconds or time.perf_counter() - began > MOST_SECONDS:
             break
-        tape = one_product(*shape)
-        loadeds = []
-        for tile, chunks in candidates(machine.options, *shape):
-            if isinstance(tile, TensorTile):
-                if (shape[0], tile) not in right:
-                    right[shape[0], tile] = await agrees(machine, shape[0], tile)
-                    if not right[shape[0], tile]:
-                        LOG.warning(
-                            "%s: %s gives other numbers than the plain kernel: not used",
-                            key,
-                            _words(as_choice(tile, 1)),
-                        )
-                if not right[shape[0], tile]:
-                    continue
-            loaded = await _load(machine, tape, key, as_choice(tile, chunks))
-            if loaded:
-                loadeds.append((as_choice(tile, chunks), loaded))
+        await _find_units(machine, shape[0], found)
+        loadeds = await _candidates_loaded(machine, shape, found)
         if not loadeds:
             continue
         repeats = max(2, min(200, int(LEAST_MS / (2 * product(shape[1:]) / GUESSED_TFLOPS / 1e9))))
         start = time.perf_counter()
-        times = [
-            min(pair)
-            for pair in zip(*[await _timed(machine, [loaded for _, loaded in loadeds], repeats) for _ in range(2)])
-        ]
+        rounds = [await _timed(machine, [loaded for _, loaded in loadeds], repeats) for _ in range(2)]
         measured += time.perf_counter() - start
+        times = [min(pair) for pair in zip(*rounds)]
         order = sorted(range(len(times)), key=times.__getitem__)
-        best = order[0] if times[order[0]] < 0.97 * times[0] else 0  # not for less than the noise
+        if times[order[0]] >= 0.97 * times[0]:  # the default, but for more than the noise
+            order.insert(0, 0)
+        for best in order:
+            tile = of_choice(loadeds[best][0])[0]
+            checked = not isinstance(tile, TensorTile) or (shape[0], tile) in right
+            if checked or await agrees(machine, shape[0], tile):
+                right.add((shape[0], tile))
+                break
+            LOG.warning("%s: %s gives other numbers than the plain kernel: not used", key, _words(loadeds[best][0]))
+        else:
+            continue
         found[key] = loadeds[best][0]
         LOG.info(
             "%s: %s in %.1f µs; the default %s in %.1f; %d tried, the slowest %s in %.1f",
@@ -230,9 +238,20 @@ async def probe(machine, tapes: Iterable[Tape], known: dict | None = None, secon
         )  # fmt: skip
         winners.append(loadeds.pop(best)[1])
         losers += [loaded for _, loaded in loadeds]
-    if hasattr(machine, "forget"):
+    if losers and hasattr(machine, "forget"):
         machine.forget(losers, winners)
     return found
+
+
+async def _candidates_loaded(machine, shape: tuple, found: dict) -> list[tuple]:
+    """(choice, loaded) of each candidate that the device takes."""
+    tape, key = one_product(*shape), key_of(*shape, machine.options.precision)
+    loadeds = []
+    for tile, chunks in candidates(replace(machine.options, tiles=found), *shape):
+        loaded = await _load(machine, tape, key, as_choice(tile, chunks))
+        if loaded:
+            loadeds.append((as_choice(tile, chunks), loaded))
+    return loadeds
 
 
 def _words(choice: list) -> str:

@@ -35,7 +35,8 @@ def read_cache(adapter: str, file: Path | None = None) -> dict:
         kept = json.loads((file or cache_file()).read_text(encoding="utf-8"))
         found = kept[adapter]["tiles"] if kept[adapter]["version"] == version() else {}
         for choice in found.values():
-            of_choice(choice)
+            if choice is not None:
+                of_choice(choice)
         return found
     except (OSError, ValueError, KeyError, TypeError):
         return {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from .dispatch import ceil_div
 from .limits import Limits
@@ -139,6 +139,11 @@ def key_of(layout: str, rows: int, columns: int, depth: int, precision: str) -> 
     return f"{layout} {rows}x{columns}x{depth} {precision}"
 
 
+def units_key(layout: str) -> str:
+    """Under this the probe keeps a tile of matrix units that gave the plain kernel's numbers; without one none is used."""
+    return f"{layout} matrix units"
+
+
 def as_choice(tile: MatmulTile | TensorTile, chunks: int) -> list:
     """A tile and chunks as JSON."""
     return ["tensor" if isinstance(tile, TensorTile) else "plain", *asdict(tile).values(), chunks]
@@ -164,12 +169,15 @@ def matmul_tile(
         if tile.suits(options, layout, *shape):
             return tile, _chunk(tile, depth, chunks)
     longest = min(MOST_CHUNKS, max(1, depth // LEAST_CHUNK))
-    if TENSOR_SMALL.suits(options, layout, *shape):
+    units = (options.tiles or {}).get(units_key(layout))
+    if units and TENSOR_SMALL.suits(options, layout, *shape):
+        wide = of_choice(units)[0].WIDE
         for tile, enough in TENSOR_LARGE:
-            if tile.suits(options, layout, *shape) and tile.groups(rows, columns) >= enough:
-                return tile, _chunk(tile, depth, 1)
+            large = replace(tile, WIDE=wide)
+            if large.suits(options, layout, *shape) and tile.groups(rows, columns) >= enough:
+                return large, _chunk(tile, depth, 1)
         chunks = min(ceil_div(TENSOR_LEAST, TENSOR_SMALL.groups(rows, columns)), longest)
-        return TENSOR_SMALL, _chunk(TENSOR_SMALL, depth, chunks)
+        return replace(TENSOR_SMALL, WIDE=wide), _chunk(TENSOR_SMALL, depth, chunks)
     for tile, enough in LARGE:
         if tile.fits(options.limits) and tile.groups(rows, columns) >= enough:
             return tile, _chunk(tile, depth, 1)
