@@ -1,13 +1,15 @@
 """Attention on a GPU against the float64 judge: every head width is another shader, seconds to compile on a CPU."""
 
+import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from posttrainllm.backends.gpu import attention_tiles, shader
 from posttrainllm.backends.gpu.attention_tiles import ENTRIES, AttentionTile, TensorTile, resident
-from posttrainllm.backends.gpu.limits import DEFAULT
-from posttrainllm.backends.gpu.options import HALF_ARGUMENTS
+from posttrainllm.backends.gpu.limits import DEFAULT, Limits
+from posttrainllm.backends.gpu.options import HALF_ARGUMENTS, Options
 from posttrainllm.ops import kernel
 
 from tests.gpu.modules import open_device
@@ -235,3 +237,21 @@ def test_modules_through_tint():
                         modules.append({"label": f"{entry} {tile} {more}", "source": source, "entry": entry})
     assert len(modules) > 20
     assert not refused(modules)
+
+
+def test_matrix_units_only_where_a_probe_chose_them():
+    limits = Limits(workgroup_memory_bytes=49152, invocations=1024)
+    shape, key = ("attention", 48, 1024, 64), attention_tiles.key_of("attention", 64, "f16")
+    units = Options(limits, "f16", ((16, 16, 16),))
+    assert any(isinstance(tile, TensorTile) for tile in attention_tiles.candidates("attention", 64, units))
+    assert isinstance(attention_tiles.attention_tile(*shape, units), AttentionTile)
+    chosen = replace(units, tiles={key: attention_tiles.as_choice(TensorTile(64, 32))})
+    assert attention_tiles.attention_tile(*shape, chosen) == TensorTile(64, 32)
+    for other in (
+        replace(chosen, precision="f32"),
+        replace(chosen, subgroup_matrix=()),
+        replace(chosen, limits=DEFAULT),
+    ):
+        assert isinstance(attention_tiles.attention_tile(*shape, other), AttentionTile)
+    for tile in (TensorTile(64, 32, WIDE=False), resident(64, 16, 4, 4, PREFETCH=True)):
+        assert attention_tiles.of_choice(json.loads(json.dumps(attention_tiles.as_choice(tile)))) == tile

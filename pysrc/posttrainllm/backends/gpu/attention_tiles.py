@@ -142,11 +142,6 @@ ATTENTION_TILES = {
 }
 """The fastest first, of those measured."""
 SMALL_ATTENTION = AttentionTile(32, 32, 32)
-TENSOR_ATTENTION = {
-    "attention": (TensorTile(64, 64), TensorTile(64, 32)),
-    "attention_backward": (TensorTile(64, 32),),
-    KEYS: (TensorTile(64, 32),),
-}
 CANDIDATES = {
     "attention": (
         AttentionTile(64, 64, 32, 4, 8, 2),
@@ -192,14 +187,13 @@ TENSOR_CANDIDATES = (
     TensorTile(128, 32),
     TensorTile(32, 64),
     TensorTile(32, 32),
+    TensorTile(64, 32, WIDE=False),
 )
 
 
 def candidates(entry: str, width: int, options: Options) -> list[AttentionTile | TensorTile]:
     """The tiles that a device can run an entry with, in storage of the options' precision."""
-    names = [{}, {"WIDE": False}]
-    tensor = [replace(tile, **more) for more in names for tile in TENSOR_CANDIDATES]
-    return [tile for tile in (*CANDIDATES[entry], *tensor) if tile.suits(options, entry, width)]
+    return [tile for tile in (*CANDIDATES[entry], *TENSOR_CANDIDATES) if tile.suits(options, entry, width)]
 
 
 def key_of(entry: str, width: int, precision: str) -> str:
@@ -209,25 +203,22 @@ def key_of(entry: str, width: int, precision: str) -> str:
 
 def as_choice(tile: AttentionTile | TensorTile) -> list:
     """A tile as JSON."""
-    return ["tensor" if isinstance(tile, TensorTile) else "plain", *asdict(tile).values()]
+    return ["attention units" if isinstance(tile, TensorTile) else "attention", *asdict(tile).values()]
 
 
 def of_choice(choice: list) -> AttentionTile | TensorTile:
-    """The same, back. Raises TypeError for what another version wrote."""
+    """The same, back. Raises TypeError or KeyError for what another version wrote."""
     kind, *fields = choice
-    return (TensorTile if kind == "tensor" else AttentionTile)(*fields)
+    return {"attention units": TensorTile, "attention": AttentionTile}[kind](*fields)
 
 
 def attention_tile(entry: str, heads: int, time: int, width: int, options: Options) -> AttentionTile | TensorTile:
-    """The tile for `heads` = B·H heads of `width` D over T rows."""
+    """The tile for `heads` = B·H heads of `width` D over T rows. Matrix units only where a probe saw them right."""
     if entry in FORCED:
         return FORCED[entry]
     chosen = (options.tiles or {}).get(key_of(entry, width, options.precision))
     if chosen:
         tile = of_choice(chosen)
-        if tile.suits(options, entry, width):
-            return tile
-    for tile in TENSOR_ATTENTION[entry]:
         if tile.suits(options, entry, width):
             return tile
     for tile in ATTENTION_TILES[entry]:
