@@ -1,8 +1,11 @@
 """The self-test lets a right GPU pass and refuses one whose shader is wrong, saying where."""
 
+from dataclasses import replace
+
 import pytest
 from posttrainllm.backends.gpu.dispatch import Dispatch
 from posttrainllm.backends.gpu.limits import DEFAULT
+from posttrainllm.model import webgpu_check
 from posttrainllm.model.webgpu_check import check_now
 from posttrainllm.errors import SelfTestError
 
@@ -42,3 +45,25 @@ def test_a_wrong_shader_is_refused(open_gpu, monkeypatch, kernel, right, wrong, 
     with pytest.raises(SelfTestError, match=where):
         check_now(machine)
     assert hit, "the fault was not put in"
+
+
+def test_a_gpu_whose_subgroups_are_wrong_goes_on_without_them(open_gpu, monkeypatch):
+    machine, tried = open_gpu(DEFAULT), []
+    machine.options = replace(machine.options, subgroups=True)
+
+    async def check(it):
+        tried.append(it.options.subgroups)
+        if it.options.subgroups:
+            raise SelfTestError("gpu", "its loss is right", "it is not")
+
+    monkeypatch.setattr(webgpu_check, "_check", check)
+    check_now(machine)
+    assert tried == [True, False] and not machine.options.subgroups
+    tried.clear()
+
+    async def never(it):
+        raise SelfTestError("gpu", "its loss is right", "it is not")
+
+    monkeypatch.setattr(webgpu_check, "_check", never)
+    with pytest.raises(SelfTestError):
+        check_now(machine)

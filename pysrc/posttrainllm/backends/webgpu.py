@@ -267,6 +267,10 @@ class WebGPUMachine:
             self.submit(self.encode(self._device.create_command_encoder(), loaded.refresh, 1))
         return loaded.calls
 
+    def drop_subgroups(self) -> None:
+        """Load tapes without subgroups from now on."""
+        self.options = replace(self.options, subgroups=False)
+
     def reset_guard(self) -> None:
         """Let steps change the weights again after a gradient norm that was not finite stopped them."""
         self._call(self._queue.write_buffer, self._buffers[STATE], HALTED_BYTE, bytes(4))

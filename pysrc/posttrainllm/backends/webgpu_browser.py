@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..compile.graph import REGIONS
 from ..compile.tape import Tape
@@ -93,6 +93,14 @@ class WebGPUMachine:
         from pyodide.ffi import to_js
 
         self._write(STATE, offset, to_js(data))
+
+    def drop_subgroups(self) -> None:
+        """Load tapes without subgroups from now on, also those of later machines on this device."""
+        found = json.loads(self.engine.features)
+        found["features"].remove("subgroups")
+        self.engine.features = json.dumps(found)
+        self.features.discard("subgroups")
+        self.options = replace(self.options, subgroups=False)
 
     def reset_guard(self) -> None:
         """Let steps change the weights again after a gradient norm that was not finite stopped them."""
