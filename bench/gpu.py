@@ -2,7 +2,7 @@
 
 Parts: steps and steps-f16 (training steps, natively), matmul and matmul-f16 (4096³ by tile), kernels (time of each kernel of a
 step), shapes (a step's linears by tile and chunks), attention, cooperative (wgpu's matrix units); with --dawn tensor (matrix units
-and plain kernels through Dawn) and, with --pyodide too, page and page-f16 (steps as a tab runs them). The JSON is
+and plain kernels through Dawn), attention-dawn and, with --pyodide too, page and page-f16 (steps as a tab runs them). The JSON is
 written again after every part, so that a run cut short leaves what it has.
 """
 
@@ -27,8 +27,8 @@ OUT = Path(__file__).parent / ".out" / "gpu.json"
 PRESETS = ["small", "medium", "large", "xl", "huge", "massive", "mega", "gpt2-bytes", "behemoth", "behemoth-b8"]
 PAGE_PRESETS = ["medium", "huge", "mega", "gpt2-bytes"]
 NATIVE = ("steps", "matmul", "steps-f16", "matmul-f16", "kernels", "attention", "cooperative", "shapes")
-DAWN = ("tensor", "page", "page-f16")
-USUAL = ("steps", "matmul", "steps-f16", "matmul-f16", *DAWN)
+DAWN = ("tensor", "page", "page-f16", "attention-dawn")
+USUAL = ("steps", "matmul", "steps-f16", "matmul-f16", *DAWN[:3])
 
 
 class Run:
@@ -96,6 +96,13 @@ class Run:
             self.keep(
                 part, gpu_tensor.run(options.dawn, options.node, options.size, seconds=max(5.0, min(60.0, self.left)))
             )
+        elif part == "attention-dawn":
+            self.keep(
+                part,
+                gpu_attention.through_dawn(
+                    options.dawn, options.node, options.presets, seconds=max(5.0, min(60.0, self.left))
+                ),
+            )
         elif part == "cooperative":
             self.keep(part, gpu_cooperative.run(options.size))
         else:
@@ -157,7 +164,7 @@ def main(arguments: list[str]) -> int:
     run = Run(options)
     os.environ["POSTTRAINLLM_CACHE"] = tempfile.mkdtemp()  # what a run before found is not this one's
     for part in options.only or USUAL:
-        if part in DAWN and not (options.dawn and (part == "tensor" or options.pyodide)):
+        if part in DAWN and not (options.dawn and (options.pyodide or not part.startswith("page"))):
             continue
         began = time.perf_counter()
         if run.left < 5:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
 from bench.gpu_steps import PYTORCH_EAGER_F32_MS, RECIPE, config_of
+from bench.gpu_tensor import FLAGS
 
 REPO = Path(__file__).resolve().parent.parent
 
@@ -28,7 +30,7 @@ def measure(
     try:
         done = subprocess.run(
             [node, str(script), dawn, pyodide, str(REPO)],
-            input=json.dumps(question), check=False, capture_output=True, text=True, timeout=seconds,
+            env={"PTL_DAWN_FLAGS": ";".join(FLAGS)} | os.environ, input=json.dumps(question), check=False, capture_output=True, text=True, timeout=seconds,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return row | {"error": f"not done after {seconds:g} s"}

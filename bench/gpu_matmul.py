@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import struct
 
-from posttrainllm.backends.gpu import probe, tiles
+from posttrainllm.backends.gpu import subjects, tiles
 from posttrainllm.backends.gpu.dispatch import STATE
 from posttrainllm.backends.gpu.tiles import MatmulTile
 from posttrainllm.dims import product
@@ -18,7 +18,7 @@ SWEEP = [
 ]  # fmt: skip
 HALF_SWEEP = [
     MatmulTile(128, 128, 16, 16, 8),
-    *probe.HALF,
+    *subjects.HALF,
     MatmulTile(128, 128, 16, 16, 8, True, True),
     MatmulTile(256, 128, 16, 16, 8, True, True),
 ]
@@ -53,7 +53,7 @@ def rates(machine, size: int = 4096, layouts=("NN", "NT", "TN")) -> list[dict]:
     """TFLOP/s of every tile that the device runs, at size³."""
     rows = []
     for layout in layouts:
-        tape = probe.one_product(layout, size, size, size)
+        tape = subjects.one_product(layout, size, size, size)
         for tile in HALF_SWEEP if machine.options.half else SWEEP:
             if not tile.fits(machine.limits):
                 continue
@@ -83,8 +83,8 @@ def shapes(machine, names: list[str]) -> list[dict]:
     for name in names:
         for r, i, o in SHAPES[name]:
             for layout, shape in (("NN", (r, o, i)), ("NT", (r, i, o)), ("TN", (i, o, r))):
-                tape, found = probe.one_product(layout, *shape), []
-                for tile, chunks in probe.candidates(machine.options, layout, *shape):
+                tape, found = subjects.one_product(layout, *shape), []
+                for tile, chunks in subjects.candidates(machine.options, layout, *shape):
                     tiles.FORCED = [(tile, chunks)]
                     us = 1e3 * timed(machine, machine.load(tape), 2.0)
                     found.append((round(us, 1), [int(v) for v in tile.constants().values()], chunks))

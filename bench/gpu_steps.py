@@ -7,7 +7,7 @@ import struct
 import time
 from collections import defaultdict
 
-from posttrainllm.backends.gpu import probe
+from posttrainllm.backends.gpu import subjects
 from posttrainllm.backends.gpu.kinds import by_kind
 from posttrainllm.model.config import GPTConfig
 from posttrainllm.model.live import GPT
@@ -88,8 +88,7 @@ class Steps:
         row = {
             "preset": self.name, "precision": self.machine.options.precision, "ms": round(ms, 3), "host_ms": round(host_ms, 3),
             "host_share": round(host_ms / ms, 3), "dispatches": len(self.loaded.lowered.dispatches),
-            "tflops": round(self.flops / ms / 1e9, 2), "tokens_per_second": round(self.config.batch * self.config.context / ms * 1e3),
-            "probe_seconds": round(self.probe_seconds, 2), "prepare_seconds": round(self.prepare_seconds, 2),
+            "tflops": round(self.flops / ms / 1e9, 2), "tokens_per_second": round(self.config.batch * self.config.context / ms * 1e3), "prepare_seconds": round(self.prepare_seconds, 2),
             "loss": round(losses[-1][0], 4), "memory": by_kind(self.machine._memory.nbytes),
         }  # fmt: skip
         if self.name in PYTORCH_EAGER_F32_MS:
@@ -119,7 +118,7 @@ class Steps:
         totals: dict[str, list] = defaultdict(lambda: [0, 0.0])
         for number, dispatch in enumerate(dispatches):
             shape = " ".join(str(v) for v in struct.unpack(f"<{len(dispatch.uniforms) // 4}I", dispatch.uniforms)[:3])
-            entry = totals[f"{dispatch.entry} {shape}" if dispatch.kernel in probe.LETTERS else dispatch.entry]
+            entry = totals[f"{dispatch.entry} {shape}" if dispatch.kernel in subjects.LETTERS else dispatch.entry]
             entry[0] += 1
             entry[1] += (ticks[2 * number + 1] - ticks[2 * number]) / 1e3
         return {name: (n, round(us, 1)) for name, (n, us) in sorted(totals.items(), key=lambda item: -item[1][1])}

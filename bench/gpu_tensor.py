@@ -6,7 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from posttrainllm.backends.gpu import probe
+from posttrainllm.backends.gpu import subjects
 from posttrainllm.backends.gpu.limits import Limits
 from posttrainllm.backends.gpu.lower import lower
 from posttrainllm.backends.gpu.options import Options
@@ -23,9 +23,9 @@ MORE = (
     TensorTile(4, 4, 4, 2, 32), TensorTile(4, 4, 2, 2, 64), TensorTile(4, 4, 2, 2, 32, 2, False), TensorTile(4, 2, 2, 4, 32),
     TensorTile(2, 4, 4, 2, 32, 2), TensorTile(2, 2, 4, 4, 32, 2), TensorTile(4, 8, 2, 2, 32), TensorTile(2, 8, 2, 2, 32, 2),
 )  # fmt: skip
-TILES = tuple(dict.fromkeys((*probe.TENSOR, *MORE)))
+TILES = tuple(dict.fromkeys((*subjects.TENSOR, *MORE)))
 PLAIN = (MatmulTile(128, 128, 16, 16, 8), MatmulTile(128, 128, 16, 8, 8))
-HALF = (*PLAIN[:1], *probe.HALF)
+HALF = (*PLAIN[:1], *subjects.HALF)
 STEP_SHAPES = [
     (4096, 2304, 768),
     (4096, 768, 3072),
@@ -42,7 +42,7 @@ def module(tile, layout: str, shape: tuple[int, int, int], precision: str, chunk
     units = ((tile.FRAGMENT,) * 3,) if isinstance(tile, TensorTile) else ()
     tiles = {key_of(layout, *shape, precision): as_choice(tile, chunks)}
     options = Options(LIMITS, precision, units, tiles=tiles)
-    dispatch = lower(probe.one_product(layout, *shape), options).dispatches[0]
+    dispatch = lower(subjects.one_product(layout, *shape), options).dispatches[0]
     halves = {0, 1} | ({3} if layout == "NN" else {2} if layout == "NT" else set())
     bindings = [
         {"index": index, "bytes": operand.nbytes, "writes": writes, "half": precision == "f16" and index in halves}
@@ -71,7 +71,7 @@ def modules(size: int = 4096) -> list[dict]:
         layout = "TN" if shape[2] in (4096, 1024) else "NN"
         made += [
             (tile, layout, shape, "f16", chunks)
-            for tile in probe.TENSOR
+            for tile in subjects.TENSOR
             for chunks in (1, 4)
             if tile.groups(*shape[:2]) * chunks < 3000
         ]

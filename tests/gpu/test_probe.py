@@ -4,7 +4,8 @@ import json
 import logging
 
 import pytest
-from posttrainllm.backends.gpu import probe, tile_cache, tiles
+from posttrainllm.backends.gpu import attention_tiles, probe, subjects, tile_cache, tiles
+from posttrainllm.backends.gpu.attention_tiles import AttentionTile
 from posttrainllm.backends.gpu.limits import DEFAULT, Limits
 from posttrainllm.backends.gpu.lower import lower
 from posttrainllm.backends.gpu.options import Options
@@ -15,8 +16,9 @@ from posttrainllm.waiting import now
 
 pytestmark = pytest.mark.native_only(reason="wgpu-py drives the GPU here; e2e does in the browser")
 WIDE = Limits(1 << 32, 1 << 31, 49152, 1024)
-RIGHT = {tiles.units_key(layout): as_choice(tiles.TENSOR_SMALL, 1) for layout in probe.KERNELS}
+RIGHT = {tiles.units_key(layout): as_choice(tiles.TENSOR_SMALL, 1) for layout in subjects.KERNELS}
 UNITS = Options(WIDE, "f16", ((16, 16, 16),), tiles=RIGHT)
+QUICK_ATTENTION = (AttentionTile(32, 32, 16), AttentionTile(16, 16, 16))
 QUICK = (MatmulTile(32, 32, 8, 4, 4), MatmulTile(16, 32, 4, 4, 4))
 
 
@@ -24,9 +26,10 @@ QUICK = (MatmulTile(32, 32, 8, 4, 4), MatmulTile(16, 32, 4, 4, 4))
 def real_gpu(gpu, monkeypatch):
     """The GPU, taken for a real one, with tiles that a CPU's driver compiles quickly."""
     monkeypatch.setattr(gpu, "software", False)
-    monkeypatch.setattr(probe, "PLAIN", QUICK)
-    monkeypatch.setattr(probe, "FEWEST_GROUPS", 1)
+    monkeypatch.setattr(subjects, "PLAIN", QUICK)
+    monkeypatch.setattr(subjects, "FEWEST_GROUPS", 1)
     monkeypatch.setattr(probe, "MOST_SECONDS", 100.0)
+    monkeypatch.setattr(attention_tiles, "CANDIDATES", dict.fromkeys(attention_tiles.CANDIDATES, QUICK_ATTENTION))
     return gpu
 
 
@@ -37,10 +40,14 @@ def step():
 def test_a_step_is_measured_and_the_fastest_is_taken(real_gpu, caplog):
     caplog.set_level(logging.INFO, "posttrainllm.gpu")
     found = now(probe.probe(real_gpu, [step()], seconds=30.0))
-    shapes = probe.products([step()])
-    assert set(found) == {key_of(*shape, "f32") for shape in shapes} and len(shapes) > 8
+    measured = subjects.subjects([step()])
+    assert set(found) == {subject.key("f32") for subject in measured} and len(measured) > 10
     assert json.loads(json.dumps(found)) == found
-    assert all(of_choice(choice)[0] in (*QUICK, tiles.MIDDLE) for choice in found.values())
+    products = [choice for key, choice in found.items() if not key.startswith("attention")]
+    assert all(of_choice(choice)[0] in (*QUICK, tiles.MIDDLE) for choice in products)
+    assert {key for key in found if key.startswith("attention")} == {
+        f"{entry} 16 f32" for entry in attention_tiles.CANDIDATES
+    }
     assert len([line for line in caplog.messages if "tried, the slowest" in line]) == len(found)
 
 
@@ -56,7 +63,7 @@ def test_a_tile_is_taken_by_its_time_and_what_is_known_is_not_measured(real_gpu,
 
     monkeypatch.setattr(probe, "_timed", timed)
     found = now(probe.probe(real_gpu, [step()], seconds=30.0))
-    assert asked and {of_choice(choice)[0] for choice in found.values()} == {QUICK[1]}
+    assert asked and {of_choice(c)[0] for key, c in found.items() if not key.startswith("attention")} == {QUICK[1]}
     pipelines = [dict(key[2]) for key in real_gpu._pipelines if key[0] == "linear" and "TILE_M" in dict(key[2])]
     assert any(each["TILE_M"] == 16 for each in pipelines)
     asked.clear()
@@ -84,7 +91,7 @@ def test_lowering_takes_what_was_found():
 def test_candidates_differ_suit_and_begin_with_the_default():
     for shape in (("NN", 4096, 2304, 768), ("NT", 2048, 128, 384), ("TN", 128, 512, 2048)):
         for options in (Options(DEFAULT), Options(WIDE), UNITS):
-            found = probe.candidates(options, *shape)
+            found = subjects.candidates(options, *shape)
             assert found[0][0] == matmul_tile(*shape, options)[0] and len(set(found)) == len(found) > 3
             assert all(each.suits(options, *shape) for each, _ in found)
 
@@ -107,17 +114,17 @@ def test_units_that_give_other_numbers_are_found_out(open_half, monkeypatch):
     machine.options = Options(machine.limits, "f16", ((16, 16, 16),))
     constants, wrong = TensorTile.constants, {}
     monkeypatch.setattr(TensorTile, "constants", lambda tile: constants(tile) | {"EMULATE": True} | wrong)
-    monkeypatch.setattr(probe, "MIDDLE", QUICK[0])
-    tile = TensorTile(1, 2, 2, 2, 32)
-    assert now(probe.agrees(machine, "NT", tile))
+    monkeypatch.setattr(subjects, "MIDDLE", QUICK[0])
+    tile, sample = TensorTile(1, 2, 2, 2, 32), subjects.Product("NT", 8, 8, 8)
+    assert now(probe.agrees(machine, sample, as_choice(tile, 1)))
     monkeypatch.setattr(machine, "software", False)
     monkeypatch.setattr(probe, "TENSOR_SMALL", tile)
-    monkeypatch.setattr(probe, "TENSOR", (tile,))
+    monkeypatch.setattr(subjects, "TENSOR", (tile,))
     found: dict = {}
     now(probe._find_units(machine, "NT", found))
     assert found == {"NT matrix units": as_choice(tile, 1)}
     wrong["NEXT_STEP_A"] = 0  # the first fragment of a line at every step along k
-    assert not now(probe.agrees(machine, "NT", tile))
+    assert not now(probe.agrees(machine, sample, as_choice(tile, 1)))
     found.clear()
     now(probe._find_units(machine, "NT", found))
     assert found == {"NT matrix units": None}
@@ -154,3 +161,21 @@ def test_the_cache_is_by_adapter_and_version(tmp_path, monkeypatch):
     blocked = tmp_path / "file"
     blocked.write_text("")
     tile_cache.write_cache("A", found, blocked / "gpu-tiles.json")  # cannot be written: no error
+
+
+@pytest.mark.parametrize("entry", attention_tiles.CANDIDATES)
+def test_attention_by_units_is_checked_too(open_half, monkeypatch, entry):
+    machine = open_half
+    machine.options = Options(machine.limits, "f16", ((16, 16, 16),))
+    kernel = next(name for name, entries in attention_tiles.ENTRIES.items() if entry in dict(entries))
+    subject = subjects.Attention(entry, kernel, 1, 40, 1, 16)
+    choice = attention_tiles.as_choice(attention_tiles.TensorTile(32, 32, EMULATE=True))
+    assert attention_tiles.of_choice(choice).suits(machine.options, entry, 16)
+    assert now(probe.agrees(machine, subject, choice))
+    constants = attention_tiles.TensorTile.constants
+    monkeypatch.setattr(
+        attention_tiles.TensorTile,
+        "constants",
+        lambda *given: constants(*given) | {"KEYS": entry != "attention_backward_keys"},
+    )
+    assert entry == "attention" or not now(probe.agrees(machine, subject, choice))

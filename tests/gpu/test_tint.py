@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from posttrainllm.backends.gpu import probe, tiles
+from posttrainllm.backends.gpu import subjects, tiles
 from posttrainllm.backends.gpu.limits import DEFAULT
 from posttrainllm.backends.gpu.lower import lower
 from posttrainllm.backends.gpu.options import Options
@@ -67,7 +67,7 @@ def test_a_broken_module_is_refused():
 def test_modules_of_a_training_step(monkeypatch, precision, units):
     for name, value in zip(("LARGE", "MIDDLE", "SMALL"), SHIPPED):
         monkeypatch.setattr(tiles, name, value)
-    found, right = [], {units_key(layout): as_choice(TENSOR_SMALL, 1) for layout in probe.KERNELS}
+    found, right = [], {units_key(layout): as_choice(TENSOR_SMALL, 1) for layout in subjects.KERNELS}
     for config in (GPTConfig.preset("medium"), GPTConfig.preset("gpt2", vocabulary=257, layers=1)):
         lowered = lower(
             training_step(config).tape, Options(DEFAULT, precision, units, subgroups=True, tiles=right, guard=True)
@@ -81,12 +81,12 @@ def test_modules_of_a_training_step(monkeypatch, precision, units):
 def test_every_tile_of_matrix_units_in_every_layout():
     more = (TensorTile(2, 2, 2, 2, 16, 2, False), TensorTile(4, 2, 2, 2, 16, FRAGMENT=8))
     modules = []
-    for layout in probe.KERNELS:
+    for layout in subjects.KERNELS:
         shape, name = (layout, 256, 256, 512), f"{layout} 256"
-        for tile in (*probe.TENSOR, *more):
+        for tile in (*subjects.TENSOR, *more):
             for chunks in (1, 2):
                 options = Options(DEFAULT, "f16", UNITS, tiles={key_of(*shape, "f16"): as_choice(tile, chunks)})
                 if tile.suits(options, *shape) and tile.threads % 128 == 0:
-                    modules += described(lower(probe.one_product(*shape), options).dispatches, name)
+                    modules += described(lower(subjects.one_product(*shape), options).dispatches, name)
     assert len(modules) > 15 and all("enable chromium_experimental" in m["source"] for m in modules)
     assert not refused(modules)

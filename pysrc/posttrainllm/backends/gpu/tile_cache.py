@@ -8,17 +8,25 @@ import logging
 import os
 from pathlib import Path
 
+from . import attention_tiles as attention
 from . import shader
-from .probe import HALF, PLAIN, TENSOR
+from .subjects import HALF, PLAIN, TENSOR
 from .tiles import of_choice
 
 LOG = logging.getLogger("posttrainllm.gpu")
+TIMED = ("matmul", "linear", "attention")
+"""How the names of the shaders begin whose tiles are measured."""
 
 
 def version() -> str:
     """Changes with the kernels: what was measured of others says nothing."""
-    texts = [shader.text_of(stem) for stem in ("matmul", "matmul_tiles", "matmul_tensor", "matmul_elements", "linear")]
-    return hashlib.sha256("".join([*texts, repr((PLAIN, HALF, TENSOR))]).encode()).hexdigest()[:12]
+    texts = [
+        file.read_text(encoding="utf-8")
+        for file in sorted(shader.folder().glob("*.wgsl"))
+        if file.stem.startswith(TIMED)
+    ]
+    tried = repr((PLAIN, HALF, TENSOR, attention.CANDIDATES, attention.TENSOR_CANDIDATES))
+    return hashlib.sha256("".join([*texts, tried]).encode()).hexdigest()[:12]
 
 
 def cache_file() -> Path:
@@ -34,9 +42,9 @@ def read_cache(adapter: str, file: Path | None = None) -> dict:
     try:
         kept = json.loads((file or cache_file()).read_text(encoding="utf-8"))
         found = kept[adapter]["tiles"] if kept[adapter]["version"] == version() else {}
-        for choice in found.values():
+        for key, choice in found.items():
             if choice is not None:
-                of_choice(choice)
+                (attention.of_choice if key.startswith("attention") else of_choice)(choice)
         return found
     except (OSError, ValueError, KeyError, TypeError):
         return {}
