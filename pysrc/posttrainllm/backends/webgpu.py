@@ -19,6 +19,7 @@ from .gpu.options import Options
 from .gpu.ranges import TokenCheck
 from .gpu.shader import for_naga
 from .gpu.upkeep import HALTED_BYTE, LAST_SCALE_BYTE, Upkeep
+from .webgpu_adapter import Watch, dashed, native_limits, open_adapter
 from .webgpu_ring import MetricRing
 from .webgpu_steps import Pace, StepQueue
 from .webgpu_timing import forget, key_of, time_replays
@@ -38,46 +39,6 @@ class Loaded:
     refresh: list = field(default_factory=list)
     calls: list = field(default_factory=list)
     kept: list = field(default_factory=list)
-
-
-def native_limits(adapter) -> Limits:
-    """The adapter's real limits."""
-
-    def dashed(name: str) -> str:
-        return "".join(f"-{c.lower()}" if c.isupper() else c for c in name)
-
-    return Limits(**{ours: int(adapter.limits[dashed(theirs)]) for ours, theirs in NAMES.items()})
-
-
-def open_adapter():
-    """The best adapter, a real GPU before a software one. Raises DeviceUnavailableError where there is none."""
-    try:
-        import wgpu
-    except ImportError as error:
-        raise DeviceUnavailableError(
-            "webgpu", "the package wgpu drives the GPU", "it is not installed", "pip install wgpu"
-        ) from error
-    adapters = [
-        a for a in wgpu.gpu.enumerate_adapters_sync() if a.info["backend_type"] not in ("OpenGL", "OpenGLES", "Null")
-    ]
-    order = {"DiscreteGPU": 0, "IntegratedGPU": 1, "VirtualGPU": 2, "CPU": 3}
-    adapters.sort(key=lambda a: order.get(a.info["adapter_type"], 4))
-    if not adapters:
-        raise DeviceUnavailableError(
-            "webgpu", "a GPU with a Vulkan, Metal or D3D12 driver", "none was found", 'use device="cpu"'
-        )
-    return adapters[0]
-
-
-class Watch(logging.Handler):
-    """wgpu-py logs what it cannot raise (a lost device, an error without a caller); here it stops the run."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.messages: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.messages.append(record.getMessage())
 
 
 class WebGPUMachine:
@@ -105,7 +66,7 @@ class WebGPUMachine:
         logging.getLogger("wgpu").addHandler(self._watch)
         features = {"timestamp-query", "subgroup", *(["shader-f16"] if self.options.half else [])} & found
         self._device = self._call(
-            adapter.request_device_sync, required_features=sorted(features), required_limits=_dashed(wanted)
+            adapter.request_device_sync, required_features=sorted(features), required_limits=dashed(wanted)
         )
         self.features = features
         self._queue = self._device.queue
@@ -332,7 +293,3 @@ class WebGPUMachine:
         self._buffers, self._pipelines = {}, {}
         logging.getLogger("wgpu").removeHandler(self._watch)
         self._device.destroy()
-
-
-def _dashed(limits: dict[str, int]) -> dict[str, int]:
-    return {"".join(f"-{c.lower()}" if c.isupper() else c for c in name): value for name, value in limits.items()}
