@@ -24,7 +24,7 @@ def renderer_bytes(browser) -> int:
 
 def test_ten_runs_take_no_more_memory_than_a_few(browser, contexts, site):
     driver = Driver(contexts().new_page(), site.url)
-    assert driver.wait("ready")["threads"] == 2  # the threaded engine is the one that once kept its memory for ever
+    assert driver.wait("ready")["threads"] > 1  # the threaded engine is the one that once kept its memory for ever
     driver.ask("settings", sample_every_seconds=0)
     sizes = []
     for _ in range(10):

@@ -45,12 +45,12 @@ def train(driver: Driver, steps: int = STEPS, **settings) -> str:
     return stopped["run_id"]
 
 
-@pytest.mark.parametrize("threads", [2, 1])
-def test_fifty_steps_give_the_native_weights(contexts, site, plain_site, native, threads):
-    server = site if threads > 1 else plain_site  # a page that is not isolated has one thread
+@pytest.mark.parametrize("threaded", [True, False])
+def test_fifty_steps_give_the_native_weights(contexts, site, plain_site, native, threaded):
+    server = site if threaded else plain_site  # a page that is not isolated has one thread
     driver = Driver(contexts().new_page(), server.url)
     ready = driver.wait("ready")
-    assert ready["threads"] == threads and ready["isolated"] == (threads > 1)
+    assert (ready["threads"] > 1, ready["isolated"]) == (threaded, threaded)  # two or more: as many as the machine has cores
     assert same_state(driver.checkpoint(train(driver)), native)
 
 
