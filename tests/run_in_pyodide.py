@@ -1,9 +1,10 @@
-"""The package's pytest files under Pyodide, in Chromium, with the engine as WebAssembly: what a person's tab runs.
+"""The package's pytest files under Pyodide, in Chromium, on the C++ engine as WebAssembly and on WebGPU: what a tab runs.
 
     ./build.sh test pyodide [PYTEST ARGUMENTS]
 
 The page is the built site with one more folder, /tests-in-pyodide/, that holds the tests and pure-Python copies of pytest
-and hypothesis from this environment. Chromium rather than Node: JSPI is on there, so a test may wait for the engine.
+and hypothesis from this environment. Chromium rather than Node: JSPI is on there, so a test may wait for the engine, and
+WebGPU is there on every machine, by SwiftShader, which has the CPU play a GPU.
 """
 
 from __future__ import annotations
@@ -27,16 +28,19 @@ PREFIX = "/tests-in-pyodide/"
 LIBRARIES = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "hypothesis", "sortedcontainers")
 MODULES = ("py", "_hypothesis_globals", "_hypothesis_ftz_detector", "_hypothesis_pytestplugin")
 FLAGS = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+FLAGS += ["--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"]
 LIMIT_SECONDS = int(os.environ.get("PTL_PYODIDE_TEST_SECONDS", "1500"))
+TOLD = {name: value for name, value in os.environ.items() if name in ("PTL_GPU_REQUIRED", "POSTTRAINLLM_TEST_MACHINES")}
 
 WORKER = """
 import { openEngine } from '../wasm.mjs';
+import * as gpu from '../gpu.mjs';
 const base = new URL('../', import.meta.url).href;
 self.onmessage = async ({ data }) => {
   const say = (text) => self.postMessage({ text });
   try {
     const { loadPyodide } = await import(`${base}${data.pyodide}pyodide.mjs`);
-    const pyodide = await loadPyodide({ indexURL: `${base}${data.pyodide}`, stdout: say, stderr: say });
+    const pyodide = await loadPyodide({ indexURL: `${base}${data.pyodide}`, stdout: say, stderr: say, env: data.env });
     // Whole lines only: the usual way sends a line each time pytest flushes, so each test's dot would get its own.
     const decoder = new TextDecoder();
     let line = '';
@@ -53,6 +57,7 @@ self.onmessage = async ({ data }) => {
       bigint: (number) => BigInt(number),
       to_uint8: (buffer) => { const view = buffer.getBuffer('u8'); try { return view.data.slice(); } finally { view.release(); } },
     });
+    pyodide.registerJsModule('posttrainllm_gpu', gpu);
     const zip = await (await fetch('all.zip')).arrayBuffer();
     pyodide.unpackArchive(zip, 'zip', { extractDir: '/clone' });
     pyodide.globals.set('ARGUMENTS', pyodide.toPy(data.arguments));
@@ -129,7 +134,7 @@ def main(arguments: list[str]) -> int:
         page.expose_function("say", lambda text: print(text, flush=True))
         page.goto(server.url.rstrip("/") + PREFIX)
         code = page.evaluate(
-            """async ([pyodide, arguments_, seconds]) => {
+            """async ([pyodide, arguments_, seconds, env]) => {
               const worker = new Worker('worker.mjs', { type: 'module' });
               return await new Promise((resolve) => {
                 const late = setTimeout(() => { say(`No end after ${seconds} s.`); resolve(71); }, seconds * 1000);
@@ -137,10 +142,10 @@ def main(arguments: list[str]) -> int:
                   if ('code' in data) { clearTimeout(late); setTimeout(() => resolve(data.code), 200); } else say(data.text);
                 };
                 worker.onerror = (error) => { say(`worker: ${error.message}`); resolve(72); };
-                worker.postMessage({ pyodide, arguments: arguments_ });
+                worker.postMessage({ pyodide, arguments: arguments_, env });
               });
             }""",
-            [site["pyodide"], arguments, LIMIT_SECONDS],
+            [site["pyodide"], arguments, LIMIT_SECONDS, {"HOME": "/home/pyodide", **TOLD}],
         )
         browser.close()
         server.shutdown()

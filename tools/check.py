@@ -64,6 +64,7 @@ def environment() -> dict[str, str]:
         "PTL_NODE": node,
         "PTL_CHROMIUM": chromium() or "",
         "PYTHONPATH": str(paths.REPO),
+        "PTL_GPU_REQUIRED": "1" if debian.installed("mesa-vulkan-drivers") else "",
     }
     path = [str(paths.venv() / "bin"), os.environ.get("PATH", ""), str(Path(node).parent)]
     return {**os.environ, **told, "PATH": ":".join(path)}

@@ -1,20 +1,8 @@
-"""A GPU for tests: Mesa's lavapipe will do. Without wgpu or an adapter these tests are skipped, and say why."""
-
-import os
-import tempfile
+"""A GPU for tests: Mesa's lavapipe natively, SwiftShader in Chromium, a real one where there is one."""
 
 import pytest
-from posttrainllm.errors import DeviceUnavailableError
 
-
-def _adapter():
-    os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
-    from posttrainllm.backends.webgpu import open_adapter
-
-    try:
-        return open_adapter()
-    except DeviceUnavailableError as error:
-        pytest.skip(str(error))
+from .hosts import close_machine, open_machine
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -32,26 +20,22 @@ def quick_tiles():
 @pytest.fixture(scope="session")
 def gpu():
     """A machine at WebGPU's default limits, which every device keeps."""
-    adapter = _adapter()
     from posttrainllm.backends.gpu.limits import DEFAULT
-    from posttrainllm.backends.webgpu import WebGPUMachine
 
-    machine = WebGPUMachine(adapter, DEFAULT)
+    machine = open_machine(DEFAULT)
     yield machine
-    machine.close()
+    close_machine(machine)
 
 
 @pytest.fixture
 def open_gpu():
-    """open_gpu(limits) gives another machine, closed after the test."""
-    from posttrainllm.backends.webgpu import WebGPUMachine
-
+    """open_gpu(limits) gives another machine, closed after the test; more words as open_machine's."""
     opened = []
 
-    def make(limits=None):
-        opened.append(WebGPUMachine(_adapter(), limits))
+    def make(limits=None, **more):
+        opened.append(open_machine(limits, **more))
         return opened[-1]
 
     yield make
     for machine in opened:
-        machine.close()
+        close_machine(machine)

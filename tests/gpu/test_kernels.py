@@ -9,7 +9,6 @@ from posttrainllm.ops import KERNELS
 from tests.helpers.cases import ALL_CASES, base_case
 from tests.helpers.kernels import check_parity
 
-pytestmark = pytest.mark.native_only(reason="wgpu-py drives the GPU here; e2e does in the browser")
 SHIPPED = (*(tile for tile, _ in tiles.LARGE), tiles.MIDDLE)
 COSTLY = ("attention", "attention_backward")  # have their own tests: test_attention.py
 

@@ -23,9 +23,9 @@ from posttrainllm.model.program import (
     training_step,
 )
 
-pytestmark = pytest.mark.native_only(reason="wgpu-py drives the GPU here; e2e does in the browser")
 ODD = GPTConfig(layers=2, channels=21, heads=3, context=13, vocabulary=29, batch=3)
 EVEN = GPTConfig(layers=1, channels=32, heads=2, context=37, vocabulary=64, batch=2)
+SMALL = GPTConfig.preset("small", batch=2)
 
 
 class Run:
@@ -71,7 +71,7 @@ class Run:
         return np.frombuffer(self.machine.download(*each.address(name)), "<f4").astype(np.float64)
 
 
-@pytest.mark.parametrize("config", [ODD, EVEN], ids=["odd", "even"])
+@pytest.mark.parametrize("config", [ODD, EVEN, SMALL], ids=["odd", "even", "small"])
 def test_logits_and_every_gradient(gpu, config):
     mine, judge, near = (
         Run(gpu, config),
@@ -115,6 +115,7 @@ def test_fifty_steps(gpu):
     assert last < first - 0.3, "the curve must fall, or it shows nothing"
 
 
+@pytest.mark.native_only(reason="the browser's host has its queue of steps alone")
 def test_ring_gives_every_step_in_order(gpu):
     run = Run(gpu, ODD)
     ring = gpu.ring(address(LOSS), 512, every=4, slots=2)
