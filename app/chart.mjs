@@ -171,6 +171,20 @@ export function validation(step, loss) {
   draw();
 }
 
+/** Forget what came after a step: a run goes back to its last save. Returns the losses that stand there, in training and in
+ * validation; NaN where there is none. */
+export function rewind(step) {
+  const kept = data.step.findLastIndex((each) => each <= step) + 1;
+  for (const name of Object.keys(data)) data[name].length = kept;
+  while (evals.length && evals.at(-1)[0] > step) evals.pop();
+  mean = data.smooth.at(-1) ?? null;
+  const known = [...data.raw, ...evals.map(([, loss]) => loss)].filter((loss) => loss != null);
+  lowest = known.reduce((a, b) => Math.min(a, b), Infinity);
+  highest = known.reduce((a, b) => Math.max(a, b), -Infinity);
+  draw();
+  return [data.raw.at(-1) ?? NaN, evals.at(-1)?.[1] ?? NaN];
+}
+
 export function load(history, evals, steps) {
   clear();
   total = steps;

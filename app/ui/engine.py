@@ -1,15 +1,16 @@
-"""Loading, the engine that runs and why, isolation, updates, and the end of the worker."""
+"""Loading, isolation, updates, and the end of the worker."""
 
 import js
 from pyscript.js_modules import bridge
 
+import device
 import fmt
 import notices
 import state
 import train
 import wire
 import write
-from dom import button, document, el, empty, make, on, show, text
+from dom import button, document, el, on, show, text
 
 _update = None  # None | "waiting" | "outdated"
 _isolation = {}
@@ -54,15 +55,6 @@ def _ready(event):
     show("boot-bar", False)
     el("engine").classList.add("ready")
     text("version", event.get("version") or "")
-    engines = event.get("engines") or []
-    chosen = next((engine for engine in engines if engine.get("chosen")), {})
-    name = str(chosen.get("description") or chosen.get("name") or "CPU")
-    text("engine-name", name)
-    text("engine-why", "Runs on: " + name + ". " + (chosen.get("why") or ""))
-    empty("engine-list")
-    for engine in engines:
-        if not engine.get("chosen"):
-            el("engine-list").appendChild(make("li", str(engine.get("description") or engine.get("name")) + ": " + str(engine.get("why") or "")))
     _storage(event)
     bridge.ready()
 
@@ -152,6 +144,7 @@ def _failed(event):
     message = event.get("message") or "The trainer has stopped."
     state.ready = None
     el("engine").classList.remove("ready")
+    device.lost()
     text("engine-name", "Stopped")
     text("engine-why", message)
     show("boot-bar", False)
@@ -178,7 +171,7 @@ def restart(event=None):
 def _close(event):
     """The panel closes when attention goes elsewhere, as menus do."""
     panel = el("engine")
-    if panel.open and (event.type == "keydown" and event.key == "Escape" or event.type == "click" and not panel.contains(event.target)):
+    if panel.open and (event.type == "keydown" and event.key == "Escape" or event.type == "click" and not event.composedPath().includes(panel)):
         panel.open = False
         if event.type == "keydown":
             panel.firstElementChild.focus()

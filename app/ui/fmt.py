@@ -56,6 +56,16 @@ def size(bytes_):
     return count(bytes_) + (SPACE + ("byte" if bytes_ == 1 else "bytes"))
 
 
+def rate(flops_per_second):
+    """Floating-point operations a second: 3.4e12 -> 3.40 TFLOP/s"""
+    if not finite(flops_per_second):
+        return DASH
+    for unit, scale in (("TFLOP/s", 1e12), ("GFLOP/s", 1e9), ("MFLOP/s", 1e6)):
+        if flops_per_second >= scale * 0.9995:
+            return significant(flops_per_second / scale) + SPACE + unit
+    return "under 1" + SPACE + "MFLOP/s"
+
+
 def duration(seconds):
     if not finite(seconds):
         return DASH

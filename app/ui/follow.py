@@ -1,7 +1,5 @@
 """What the worker tells about the run, shown on the Train view."""
 
-import math
-
 import js
 from pyscript.js_modules import bridge
 
@@ -9,6 +7,7 @@ import fmt
 import notices
 import state
 import stats
+import status_line
 import tabs
 import train
 import wire
@@ -24,7 +23,9 @@ def _started(event):
     bridge.chart.extend(event.get("steps") or 1)
     bridge.chart.guessing((event.get("config") or {}).get("vocabulary") or 256)
     stats.progress(event.get("step") or 0, event.get("steps"))
-    if state.phase in ("starting", "idle", "ended"):
+    if (event.get("step") or 0) > 0 and (state.saved or {}).get("run_id") != event.get("run_id"):  # it begins at what was saved
+        state.saved = {"run_id": event.get("run_id"), "step": event["step"]}
+    if state.phase in ("starting", "idle", "ended", "broken"):
         train.enter("running", "Training. The first steps take a moment…")
         if js.document.activeElement.tagName == "BODY":  # the button that had the focus is gone
             el("train-pause").focus()
@@ -41,8 +42,8 @@ def _stepped(event):
     if state.phase == "starting":
         train.enter("running")
     if state.phase == "running":
-        train.running_line()
-        train.title()
+        status_line.running()
+        status_line.title()
 
 
 def _paused(event):
@@ -55,11 +56,38 @@ def _paused(event):
 def _resumed(event):
     if state.phase in ("paused", "pausing"):
         train.enter("running")
-        train.running_line()
+        status_line.running()
+
+
+def _recovered(event):
+    """A GPU's fault was survived: the run stands at its last save again, and what came after is trained once more."""
+    step, steps = event.get("step") or 0, (state.step or state.run or {}).get("steps")
+    before = state.step or {}
+    loss, validation_loss = [each for each in bridge.chart.rewind(step)]
+    state.step = {"step": step, "steps": steps, "loss_nats": loss, "elapsed_seconds": before.get("elapsed_seconds")}
+    stats.back_to(step, steps, loss, validation_loss)
+    if state.model:
+        state.model["step"] = step
+    again = event.get("lost_steps") or 0
+    message = event.get("message") or "The GPU had a fault. The run goes on from its last save."
+    if again > 0:
+        message += " " + fmt.plural(again, "step is", "steps are") + " trained again."
+    notices.notice("run", message, ("OK", _understood))
+    if state.phase == "paused":
+        status_line.put("Paused at step " + fmt.count(step) + ", the last save. Write with it meanwhile, or resume.")
+    elif state.phase == "running":
+        status_line.running()
+        status_line.title()
+
+
+def _understood(event):
+    notices.notice("run", "")
+    el("train-stop" if state.busy() else "train-again").focus()
 
 
 def _saved(event):
     global _asked_to_persist
+    state.saved = event
     if not _asked_to_persist:
         _asked_to_persist = True
         bridge.persist(lambda kept: None)
@@ -89,12 +117,25 @@ def _stopped(event):
         line = _ended_line(reason, event.get("saved", True))
     else:
         line = "The run has ended early."
-        notices.error("train", event.get("message") or "The run ended with an error.")
-    train.enter("ended" if had_steps or (state.run and state.run.get("step")) else "idle", line)
+        notices.error("train", event.get("message") or "The run ended with an error.", way_out=_way_on() if reason == "error" else None)
+    if reason == "error" and state.run:
+        state.model = None  # whatever computed it is not to be trusted any more
+        train.enter("broken", line)
+    else:
+        train.enter("ended" if had_steps or (state.run and state.run.get("step")) else "idle", line)
     stats.describe(state.step, loss)
     notices.announce(line)
     if js.document.activeElement.tagName == "BODY" and tabs.current == "train":
-        el("train-write").focus()
+        (el("train-way-out") or el("train-write" if state.phase == "ended" else "train-again")).focus()
+
+
+def _way_on():
+    """The button beside a fault that ended the run: on from the last save, to where the run was to end. None without a save."""
+    run, saved = state.run or {}, state.saved or {}
+    left = ((state.step or run).get("steps") or 0) - (saved.get("step") or 0)
+    if saved.get("run_id") is None or saved["run_id"] != run.get("run_id") or left <= 0:
+        return None
+    return ("Go on from step " + fmt.count(saved.get("step")), lambda: train.resume_run(run["run_id"], left, run.get("name") or "Saved run"))
 
 
 def _opened(event):
@@ -110,8 +151,7 @@ def _opened(event):
     last = event.get("last")
     state.step = {"step": event.get("step") or 0, "steps": steps, "loss_nats": last[1] if last else None}
     if last:
-        loss = last[1]
-        stats.losses(loss, math.exp(min(loss, 700)) if fmt.finite(loss) else None, loss / math.log(2) if fmt.finite(loss) else None)
+        stats.loss_alone(last[1])
         text("stat-norm", fmt.significant(last[2]))
         text("stat-lr", fmt.significant(last[3]))
     if event.get("last_eval"):
@@ -129,5 +169,6 @@ def _opened(event):
 
 def start():
     for kind, handler in (("started", _started), ("step", _stepped), ("eval", stats.evaluation), ("sample", stats.sample),
-                          ("saved", _saved), ("paused", _paused), ("resumed", _resumed), ("stopped", _stopped), ("opened", _opened)):
+                          ("saved", _saved), ("paused", _paused), ("resumed", _resumed), ("stopped", _stopped), ("opened", _opened),
+                          ("recovered", _recovered)):
         wire.on(kind, handler)

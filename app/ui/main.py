@@ -4,6 +4,7 @@ import js
 from pyscript.js_modules import bridge
 
 import corpus
+import device
 import engine
 import follow
 import recipe
@@ -15,7 +16,7 @@ import wire
 import write
 
 # The order decides who sees an event first: state and fields (engine, recipe), then the requests that read them.
-for part in (tabs, engine, recipe, sizes, corpus, write, runs, train, follow, wire):
+for part in (tabs, engine, device, recipe, sizes, corpus, write, runs, train, follow, wire):
     part.start()
 
 js.document.body.dataset.python = "ready"

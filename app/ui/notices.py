@@ -6,14 +6,26 @@ from dom import button, el, make, text
 MOST_LINES = 4  # below a lasting error
 
 
-def error(place, message, lasting=False):
-    """Show an error; it takes the place of the one before, but a lasting one stays and others line up below it."""
+def error(place, message, lasting=False, way_out=None):
+    """Show an error; it takes the place of the one before, but a lasting one stays and others line up below it.
+
+    way_out, (label, handler), is a button beside it; pressing it takes the error away.
+    """
     box = el(place + "-error") or el("page-error")
     if box.classList.contains("lasting") and not lasting:
         if message not in str(box.textContent) and box.querySelectorAll("p").length <= MOST_LINES:
             box.insertBefore(make("p", message), box.querySelector("button"))
         return
-    box.replaceChildren(make("p", message), button("×", lambda event: clear(place), "close", aria_label="Dismiss this message"))
+    box.replaceChildren(make("p", message))
+    if way_out:
+        label, handler = way_out
+
+        def take(event):
+            clear(place)
+            handler()
+
+        box.appendChild(button(label, take, id=place + "-way-out"))
+    box.appendChild(button("×", lambda event: clear(place), "close", aria_label="Dismiss this message"))
     box.classList.add("shown")
     if lasting:
         box.classList.add("lasting")

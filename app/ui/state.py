@@ -7,7 +7,8 @@ run = None  # the last `started` or `opened` event
 step = None  # the last `step` event of that run
 model = None  # {run_id, name, step}: what Write would use
 lost = False  # the worker has ended and was not started again yet
-phase = "idle"  # idle queued starting running pausing paused stopping ended
+saved = None  # {run_id, step} of the last save of that run
+phase = "idle"  # idle queued starting running pausing paused stopping ended broken
 boot_message = "Loading the trainer"
 
 _watchers = []

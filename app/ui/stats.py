@@ -1,5 +1,7 @@
 """The numbers beside the chart, the progress bar and the live sample."""
 
+import math
+
 from pyscript.js_modules import bridge
 
 import fmt
@@ -35,6 +37,12 @@ def progress(step, steps):
     bar.value = step
 
 
+def loss_alone(loss_nats):
+    """A loss with the two figures that follow from it."""
+    known = fmt.finite(loss_nats)
+    losses(loss_nats, math.exp(min(loss_nats, 700)) if known else None, loss_nats / math.log(2) if known else None)
+
+
 def losses(loss_nats, perplexity, bits_per_byte):
     text("stat-loss", fmt.fixed(loss_nats, 3))
     text("stat-perplexity", fmt.significant(perplexity))
@@ -50,6 +58,18 @@ def step(event):
     text("stat-elapsed", fmt.duration(event.get("elapsed_seconds")))
     text("stat-eta", fmt.duration(event.get("eta_seconds")))
     progress(event.get("step") or 0, event.get("steps"))
+
+
+def back_to(step, steps, loss_nats, validation_loss_nats):
+    """The run stands at an earlier step again."""
+    global _best
+    _best = None  # it may have been measured after that step
+    loss_alone(loss_nats)
+    text("stat-validation", fmt.fixed(validation_loss_nats, 3))
+    for name in ("speed", "norm", "lr", "eta"):
+        text("stat-" + name, fmt.DASH)
+    text("stat-step", fmt.count(step) + " of " + fmt.count(steps))
+    progress(step, steps)
 
 
 def nothing_left():

@@ -10,6 +10,7 @@ import recipe
 import sizes
 import state
 import stats
+import status_line
 import tabs
 import wire
 from dom import el, number, on, show, text
@@ -23,6 +24,7 @@ VISIBLE = {  # phase -> buttons shown
     "paused": ("resume", "stop", "write", "extend-box"),
     "stopping": (),
     "ended": ("write", "extend-box", "again"),
+    "broken": ("again",),  # ended by a fault: no model is live, the last save is
 }
 WELCOME = "Train a small GPT, right here"
 
@@ -39,48 +41,9 @@ def enter(phase, status=None):
     bridge.setBusy(state.busy())
     bridge.setQueued(phase == "queued")
     if status:
-        text("run-status", status)
-    title()
+        status_line.put(status)
+    status_line.title()
     state.changed()
-
-
-def title():
-    """The tab's title tells how far the run is, for those who look at another tab meanwhile."""
-    state_ = {"paused": "Paused", "ended": "Done"}.get(state.phase)
-    if state.phase == "running" and state.step and state.step.get("steps"):
-        state_ = str(state.step["step"] * 100 // state.step["steps"]) + " %"
-    js.document.title = (state_ + " · " if state_ else "") + "posttrainllm: train a small GPT in this tab"
-
-
-def idle_status():
-    """What a press of Train would do, or what it waits for."""
-    if state.phase == "queued":
-        if state.ready:
-            return text("run-status", "Training starts by itself as soon as the text has been read…")
-        return text("run-status", "Training starts by itself as soon as the trainer has loaded. " + state.boot_message + "…")
-    if state.phase != "idle":
-        return None
-    if state.lost:
-        return text("run-status", "The trainer has stopped. Train starts it again; what was saved is under Runs.")
-    what = (state.corpus or {}).get("name") or {"bundled": "Shakespeare", "paste": "your text", "file": "your file"}[corpus.chosen("corpus")]
-    if not state.ready:
-        return text("run-status", state.boot_message + "… You can press Train already.")
-    plan = state.plan or {}
-    line = "Ready: " + str(what) + ", " + sizes.label() + " size"
-    if plan.get("parameters"):
-        line += ", " + fmt.count(plan["parameters"]) + " parameters"
-    if fmt.finite(plan.get("seconds_estimate")):
-        line += ", " + fmt.about(plan["seconds_estimate"])
-    return text("run-status", line + ".")
-
-
-def running_line():
-    if not state.step:
-        return text("run-status", "Training…")
-    line = "Step " + fmt.count(state.step["step"]) + " of " + fmt.count(state.step["steps"])
-    if fmt.finite(state.step.get("eta_seconds")):
-        line += ", " + fmt.duration(state.step["eta_seconds"]) + " left"
-    return text("run-status", line + ".")
 
 
 def can_go_on(run):
@@ -124,7 +87,7 @@ def press(event=None):
 def _queue(sentence):
     _remember()
     enter("queued")
-    idle_status()
+    status_line.idle()
     notices.announce(sentence)
     return el("train-cancel").focus()
 
@@ -138,7 +101,7 @@ def _back():
     """What was pressed comes to nothing: as it was before."""
     phase, line = _rest
     enter(phase, line)
-    idle_status()
+    status_line.idle()
 
 
 def _begin():
@@ -157,7 +120,8 @@ def _begin():
 
 
 def _fresh():
-    state.run = state.step = None
+    state.run = state.step = state.saved = None
+    notices.notice("run", "")
     stats.reset()
     bridge.chart.reset(recipe.steps() or 1)
 
@@ -176,7 +140,7 @@ def welcome():
     """The view as it is before any run."""
     text("run-title", WELCOME)
     enter("idle")
-    idle_status()
+    status_line.idle()
 
 
 def _cancel(event):
@@ -195,7 +159,7 @@ def _resume(event):
     bridge.resetFlag()
     wire.send("train.resume", {}, "train")
     enter("running")
-    running_line()
+    status_line.running()
     el("train-pause").focus()
 
 
@@ -239,7 +203,7 @@ def resume_run(run_id, steps, name):
 
 def _ready(event):
     begin_queued()
-    idle_status()
+    status_line.idle()
 
 
 def begin_queued():
@@ -273,7 +237,7 @@ def deleted(run_id):
     state.model = None
     _rest = ("idle", "")
     _fresh()
-    if state.phase == "ended":
+    if state.phase in ("ended", "broken"):
         welcome()
     text("run-title", WELCOME)
     state.changed()
@@ -293,8 +257,8 @@ def start():
                           ("extend", _extend), ("again", press), ("write", lambda event: tabs.go("write", focus=True))):
         on("train-" + name, "click", handler)
     wire.on("ready", _ready)
-    state.watch(idle_status)
+    state.watch(status_line.idle)
     state.watch(begin_queued)
     if bridge.recallQueued():  # pressed before the reload that isolated the page
         enter("queued")
-    idle_status()
+    status_line.idle()
