@@ -77,10 +77,16 @@ const WEIGHT_TILES = 1u;
 //! include attention_streamed_queries
 //! end
 //! end
-//! if RESIDENT && KEYS
+//! if RESIDENT && KEYS && !PAIRED
 //! include attention_resident_keys
 //! end
-//! if RESIDENT && !KEYS
+//! if RESIDENT && !KEYS && !PAIRED
 //! include attention_resident_queries
+//! end
+//! if PAIRED && KEYS
+//! include attention_paired_keys
+//! end
+//! if PAIRED && !KEYS
+//! include attention_paired_queries
 //! end
 //! end

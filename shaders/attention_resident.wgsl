@@ -7,6 +7,7 @@ var<workgroup> tile_v: array<array<vec4f, STRIDE>, COLS>;
 fn attention(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u, @builtin(local_invocation_index) lane: u32) {
     let tx = lane % TX;
     let ty = lane / TX;
+    let own_vector = tx;
     let query = (groups.x - 1u - group.x) * ROWS; // the longest first
     let C = sizes.H * D;
     let stride = 3u * C;

@@ -11,6 +11,7 @@ var<workgroup> tile_s: array<array<vec4f, STRIDE_P>, ROWS>;
 fn attention_backward_keys(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) lane: u32) {
     let tx = lane % TX;
     let ty = lane / TX;
+    let own_vector = tx;
     let key = group.x * ROWS; // the longest first
     let C = sizes.H * D;
     let stride = 3u * C;

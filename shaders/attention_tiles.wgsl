@@ -17,14 +17,26 @@ const HALF = false; // storage; everything is computed in single precision
 // RESIDENT: all of D at once, and the rows' tiles filled once for the whole walk: CHUNK is D rounded up.
 const PREFETCH = false; // RESIDENT: the next columns wait in registers
 const SPARE = false; // a workgroup tile more, a barrier or two less
+const PAIRED = false; // RESIDENT: two threads for each place of a tile, one for q·k, one for dy·v
+const HALVED = false; // PAIRED: the two share a sum over the columns by its vectors
 const TX = COLS / CT;
 const TY = ROWS / RT;
 const QUADS_R = RT / 4u;
 const QUADS_C = CT / 4u;
-const THREADS = TX * TY;
+const PLACES = TX * TY;
+//! if PAIRED
+const THREADS = 2u * PLACES;
+//! else
+const THREADS = PLACES;
+//! end
 const WIDE = CHUNK / 4u; // vectors of a chunk
 const CHUNKS = (D + CHUNK - 1u) / CHUNK;
-const QUADS_D = (WIDE + TX - 1u) / TX; // vectors of a chunk that a thread sums; streamed: one
+//! if HALVED
+const HOP = 2u * TX; // between the vectors of a chunk that a thread sums
+//! else
+const HOP = TX;
+//! end
+const QUADS_D = (WIDE + HOP - 1u) / HOP; // how many: one where CHUNK is streamed
 const LOADS_X = (ROWS * WIDE + THREADS - 1u) / THREADS;
 const LOADS_Y = (COLS * WIDE + THREADS - 1u) / THREADS;
 const STRIDE = WIDE + PAD;

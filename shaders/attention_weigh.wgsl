@@ -1,4 +1,4 @@
-// {SET}_ci += the thread's rows of {P} times {Y}: vectors tx + TX·c of all of D.
+// {SET}_ci += the thread's rows of {P} times {Y}: vectors own_vector + HOP·c of all of D.
 {
 //! if UNROLL_T == TX
     const t = 0u;
@@ -15,7 +15,7 @@
 //! unroll j 4
             {
 //! unroll c QUADS_D
-                let y{c} = {Y}[t + {u+(4*q+j)*TX}u][(tx + {c}u * TX) ^ ((t + {u+(4*q+j)*TX}u) & TURN)];
+                let y{c} = {Y}[t + {u+(4*q+j)*TX}u][(own_vector + {c}u * HOP) ^ ((t + {u+(4*q+j)*TX}u) & TURN)];
 //! unroll i RT
                 {SET}_{c}{i} = fma(vec4f(p{i}.{xyzw[j]}), y{c}, {SET}_{c}{i});
 //! end

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from posttrainllm.backends.gpu import attention_tiles, shader
-from posttrainllm.backends.gpu.attention_tiles import ENTRIES, AttentionTile, TensorTile, resident
+from posttrainllm.backends.gpu.attention_tiles import ENTRIES, AttentionTile, TensorTile
 from posttrainllm.backends.gpu.limits import DEFAULT, Limits
 from posttrainllm.backends.gpu.options import HALF_ARGUMENTS, Options
 from posttrainllm.ops import kernel
@@ -19,12 +19,20 @@ from tests.helpers.kernels import check_parity, compare, judged, tolerances
 
 pytestmark = pytest.mark.native_only(reason="wgpu-py drives the GPU here; e2e does in the browser")
 NAMES = ("attention", "attention_backward")
+
+
+def resident(rows, cols, rt, ct, **more):
+    return AttentionTile(rows, cols, 0, rt, ct, RESIDENT=True, **more)
+
+
 RESIDENT = {  # each way of working once; widths whose tiles fit the 32 KiB of a CPU's driver
     "padded": (resident(32, 32, 4, 4), (5, 20, 40)),
     "ahead": (resident(32, 32, 4, 4, PREFETCH=True, SPARE=True), (32,)),
     "swapped": (resident(32, 16, 4, 4, PREFETCH=True, SPARE=True, PAD=0, UNROLL_D=4), (64,)),
     "unrolled": (resident(16, 16, 4, 4, UNROLL_D=4, UNROLL_T=4), (16,)),
     "eight rows": (resident(16, 16, 8, 4), (20,)),
+    "paired": (resident(16, 16, 4, 4, PAIRED=True, PREFETCH=True), (20, 64)),
+    "paired, eight rows": (resident(32, 16, 8, 4, PAIRED=True), (32,)),
     "wide": (resident(16, 16, 4, 4, UNROLL_D=4), (128,)),
     "eight columns": (resident(16, 64, 4, 8, PREFETCH=True), (16,)),
 }
@@ -193,7 +201,7 @@ def test_memory_is_what_the_shader_declares():
         ("attention_backward_keys", "attention_backward"),
     ):
         for tile in (*attention_tiles.CANDIDATES[entry], *attention_tiles.TENSOR_CANDIDATES):
-            for width in (32, 64):
+            for width in (32, 64) if tile.fits(Limits(workgroup_memory_bytes=1 << 20, invocations=1024), entry) else ():
                 text = shader.module("attention", of, tuple(sorted(tile.constants(entry, width).items())), frozenset())
                 assert tile.memory_bytes(entry, width) == declared_bytes(text, entry), f"{entry} {tile} {width}"
 
@@ -216,7 +224,10 @@ def declared_bytes(text, entry):
             count = 1
             for size in sizes:
                 count *= eval(re.sub(r"(\d)u", r"\1", size).replace("/", "//"), {}, known)
-            total += count * {"vec4f": 16, "vec4u": 16, "vec2f": 8}[re.search(r"vec\w+", kind)[0]]
+            total += (
+                count
+                * {"vec4f": 16, "vec4u": 16, "vec2f": 8, "f32": 4, "f16": 2}[re.search(r"vec\w+|f32|f16", kind)[0]]
+            )
     return total
 
 
@@ -224,7 +235,8 @@ def test_modules_through_tint():
     """The browser's compiler takes every kind; its null backend wants matrix units in workgroups of 128."""
     tiles = {
         TensorTile(64, 16): 16, TensorTile(64, 16, WIDE=False): 16, resident(16, 16, 4, 4, PREFETCH=True, SPARE=True): 32,
-        resident(16, 16, 4, 4, PAD=0, UNROLL_D=8, UNROLL_T=4): 32, AttentionTile(32, 32, 16): 20,
+        resident(16, 16, 4, 4, PAD=0, UNROLL_D=8, UNROLL_T=4): 32,
+        resident(16, 16, 4, 4, PAIRED=True): 32, AttentionTile(32, 32, 16): 20,
     }  # fmt: skip
     modules = []
     for name, entries in ENTRIES.items():
@@ -232,7 +244,7 @@ def test_modules_through_tint():
             for tile, width in tiles.items():
                 for more in ({"HALF": True},) if isinstance(tile, TensorTile) else ({}, {"HALF": True}):
                     given = tuple(sorted((tile.constants(entry, width) | more).items()))
-                    if tile.memory_bytes(entry, width) <= DEFAULT.workgroup_memory_bytes:
+                    if tile.fits(DEFAULT, entry, width):
                         source = shader.module("attention", name, given, frozenset())
                         modules.append({"label": f"{entry} {tile} {more}", "source": source, "entry": entry})
     assert len(modules) > 20

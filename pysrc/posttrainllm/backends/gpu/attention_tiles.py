@@ -25,7 +25,8 @@ class AttentionTile:
 
     RESIDENT: the rows' vectors stay in workgroup memory for the whole walk, all of a head at once (CHUNK is not used).
     PREFETCH: the next columns wait in registers. SPARE: one tile of workgroup memory more, and fewer barriers. PAD 0: rows
-    are not padded, their vectors are swapped about (head widths that are multiples of 32).
+    are not padded, their vectors are swapped about (head widths that are multiples of 32). PAIRED: two threads for each RT × CT
+    scores of the backward passes.
     """
 
     ROWS: int
@@ -39,11 +40,12 @@ class AttentionTile:
     RESIDENT: bool = False
     PREFETCH: bool = False
     SPARE: bool = False
+    PAIRED: bool = False
 
     @property
     def threads(self) -> int:
         """Threads of a workgroup."""
-        return self.ROWS // self.RT * (self.COLS // self.CT)
+        return self.ROWS // self.RT * (self.COLS // self.CT) * (2 if self.PAIRED else 1)
 
     def memory_bytes(self, entry: str, width: int) -> int:
         """Workgroup memory of an entry at head width `width`."""
@@ -57,13 +59,14 @@ class AttentionTile:
         elif entry == "attention_backward":
             vectors = 2 * rows + 2 * cols + scores
         else:
-            vectors = 2 * rows + 2 * cols + scores * (2 if self.SPARE else 1) + ceil_div(self.COLS, 2)
+            tiles = 2 if self.SPARE or self.PAIRED else 1
+            vectors = 2 * rows + 2 * cols + scores * tiles + ceil_div(self.COLS, 2)
         return VECTOR_BYTES * vectors
 
     def fits(self, limits: Limits, entry: str = "attention", width: int = 64) -> bool:
         """Whether a device can run an entry with it."""
         if self.RESIDENT:
-            possible = self.PAD == 1 or width % 32 == 0
+            possible = (self.PAD == 1 or width % 32 == 0) and not (self.PAIRED and entry == "attention")
         else:
             possible = self.PAD == 1 and self.CHUNK // 4 <= self.COLS // self.CT
         memory = self.memory_bytes(entry, width)
@@ -79,7 +82,7 @@ class AttentionTile:
         if self.RESIDENT:
             wide = ceil_div(width, 4)
             unroll = next(n for n in range(min(self.UNROLL_D, wide), 0, -1) if wide % n == 0)
-            given |= {"CHUNK": 4 * wide, "UNROLL_D": unroll}
+            given |= {"CHUNK": 4 * wide, "UNROLL_D": unroll, "HALVED": self.PAIRED and entry == "attention_backward"}
         return given
 
 
@@ -129,11 +132,6 @@ class TensorTile:
         return {"D": width, "TENSOR": True, "KEYS": entry == "attention_backward_keys"} | asdict(self)
 
 
-def resident(rows: int, cols: int, rt: int, ct: int, **more) -> AttentionTile:
-    """A tile whose rows stay."""
-    return AttentionTile(rows, cols, 0, rt, ct, RESIDENT=True, **more)
-
-
 KEYS = "attention_backward_keys"
 ATTENTION_TILES = {
     "attention": (AttentionTile(64, 64, 32, 4, 8, 2),),
@@ -142,43 +140,38 @@ ATTENTION_TILES = {
 }
 """The fastest first, of those measured."""
 SMALL_ATTENTION = AttentionTile(32, 32, 32)
+STAY = {"RESIDENT": True, "UNROLL_D": 4}
+FLAT = {"RESIDENT": True, "UNROLL_D": 16, "UNROLL_T": 8}  # no loop is left
+BACKWARD = (
+    AttentionTile(32, 32, 0, 8, 4, **STAY, PAIRED=True),
+    AttentionTile(32, 32, 0, 4, 4, **STAY, PAIRED=True),
+    AttentionTile(32, 32, 0, 4, 4, **STAY, SPARE=True),
+    AttentionTile(32, 32, 0, 8, 4, **STAY, PAIRED=True, PREFETCH=True),
+    AttentionTile(32, 32, 0, 8, 4, **FLAT, PAIRED=True),
+    AttentionTile(32, 32, 0, 4, 4, **FLAT, PAIRED=True),
+    AttentionTile(32, 32, 0, 4, 4, **STAY, PAIRED=True, PREFETCH=True),
+    AttentionTile(32, 32, 0, 4, 4, **FLAT, SPARE=True),
+    AttentionTile(64, 16, 0, 4, 4, **STAY),
+    AttentionTile(64, 32, 0, 8, 4, **STAY, PAIRED=True),
+    AttentionTile(32, 16, 0, 4, 4, **STAY, PAIRED=True),
+    AttentionTile(32, 32, 32),
+)
 CANDIDATES = {
     "attention": (
         AttentionTile(64, 64, 32, 4, 8, 2),
-        resident(64, 32, 8, 4, UNROLL_D=4, PREFETCH=True, SPARE=True),
-        resident(64, 32, 8, 4, UNROLL_D=4, SPARE=True),
-        resident(64, 32, 8, 4, UNROLL_D=16, UNROLL_T=8, PREFETCH=True, SPARE=True),
-        resident(64, 32, 4, 4, UNROLL_D=4, PREFETCH=True, SPARE=True),
-        resident(32, 64, 4, 8, UNROLL_D=4, PREFETCH=True),
-        resident(32, 64, 4, 8, UNROLL_D=16, UNROLL_T=8, PREFETCH=True),
-        resident(64, 64, 4, 8, UNROLL_D=4, PREFETCH=True),
-        resident(32, 32, 4, 4, UNROLL_D=16, UNROLL_T=8, PREFETCH=True, SPARE=True),
-        resident(32, 16, 4, 4, UNROLL_D=4, PREFETCH=True),
-    ),
-    "attention_backward": (
-        AttentionTile(64, 64, 32, 4, 4, 4),
-        resident(32, 32, 4, 4, UNROLL_D=4, PREFETCH=True),
-        resident(32, 32, 4, 4, UNROLL_D=4),
-        resident(32, 32, 4, 4, UNROLL_D=16, UNROLL_T=8),
-        resident(32, 32, 8, 4, UNROLL_D=4),
-        resident(64, 16, 4, 4, UNROLL_D=4, PREFETCH=True),
-        resident(64, 32, 8, 4, UNROLL_D=4),
-        resident(64, 32, 4, 4, UNROLL_D=4, PREFETCH=True),
-        resident(32, 16, 4, 4, UNROLL_D=4),
+        AttentionTile(64, 32, 0, 8, 4, **STAY, PREFETCH=True, SPARE=True),
+        AttentionTile(64, 32, 0, 4, 4, **STAY, PREFETCH=True, SPARE=True),
+        AttentionTile(32, 64, 0, 4, 8, **STAY, PREFETCH=True),
+        AttentionTile(64, 32, 0, 8, 4, **STAY, SPARE=True),
+        AttentionTile(64, 32, 0, 8, 4, **FLAT, PREFETCH=True, SPARE=True),
+        AttentionTile(32, 64, 0, 4, 8, **FLAT, PREFETCH=True),
+        AttentionTile(64, 64, 0, 4, 8, **STAY, PREFETCH=True),
+        AttentionTile(32, 32, 0, 4, 4, **FLAT, PREFETCH=True, SPARE=True),
+        AttentionTile(32, 16, 0, 4, 4, **STAY, PREFETCH=True),
         AttentionTile(32, 32, 32),
     ),
-    KEYS: (
-        AttentionTile(64, 32, 32, 4, 4, 2),
-        resident(32, 32, 4, 4, UNROLL_D=4, PREFETCH=True, SPARE=True),
-        resident(32, 32, 4, 4, UNROLL_D=4, SPARE=True),
-        resident(32, 32, 4, 4, UNROLL_D=16, UNROLL_T=8, SPARE=True),
-        resident(32, 32, 8, 4, UNROLL_D=4, SPARE=True),
-        resident(64, 16, 4, 4, UNROLL_D=4),
-        resident(64, 32, 8, 4, UNROLL_D=4),
-        resident(64, 32, 4, 4, UNROLL_D=4, PREFETCH=True),
-        resident(32, 16, 4, 4, UNROLL_D=4),
-        AttentionTile(32, 32, 32),
-    ),
+    "attention_backward": (AttentionTile(64, 64, 32, 4, 4, 4), *BACKWARD),
+    KEYS: (AttentionTile(64, 32, 32, 4, 4, 2), *BACKWARD),
 }
 """What may be the fastest somewhere: see bench/gpu_attention.py."""
 TENSOR_CANDIDATES = (
