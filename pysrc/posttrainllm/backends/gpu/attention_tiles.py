@@ -189,9 +189,9 @@ def candidates(entry: str, width: int, options: Options) -> list[AttentionTile |
     return [tile for tile in (*CANDIDATES[entry], *TENSOR_CANDIDATES) if tile.suits(options, entry, width)]
 
 
-def key_of(entry: str, width: int, precision: str) -> str:
-    """The name of an entry at a head width in what a probe found."""
-    return f"{entry} {width} {precision}"
+def key_of(entry: str, heads: int, time: int, width: int, precision: str) -> str:
+    """The name of an entry at its sizes (see `attention_tile`) in what a probe found."""
+    return f"{entry} {heads}x{time}x{width} {precision}"
 
 
 def as_choice(tile: AttentionTile | TensorTile) -> list:
@@ -209,7 +209,7 @@ def attention_tile(entry: str, heads: int, time: int, width: int, options: Optio
     """The tile for `heads` = B·H heads of `width` D over T rows. Matrix units only where a probe saw them right."""
     if entry in FORCED:
         return FORCED[entry]
-    chosen = (options.tiles or {}).get(key_of(entry, width, options.precision))
+    chosen = (options.tiles or {}).get(key_of(entry, heads, time, width, options.precision))
     if chosen:
         tile = of_choice(chosen)
         if tile.suits(options, entry, width):
