@@ -60,10 +60,10 @@ class Sampler:
         self._draws += 1
         return (mix(mix(self.settings.seed + GOLDEN) + GOLDEN * self._draws) >> 11) * 2.0**-53
 
-    def draw(self, logits, seen=()) -> int:
+    def draw(self, logits, seen=(), allowed: tuple[int, ...] | None = None) -> int:
         """One token from logits [V]; `seen` are the tokens that the repetition penalty weakens (arXiv 1909.05858).
 
-        A logit of -inf is a token that may not come. Raises NonFiniteError where one is NaN or inf, or none is finite.
+        A logit of -inf is a token that may not come; with `allowed` (in order) all others are as good as that. Raises NonFiniteError where one is NaN or inf, or none is finite.
         """
         settings = self.settings
         scores = list(logits)
@@ -77,12 +77,15 @@ class Sampler:
                 scores[token] = (
                     value / settings.repetition_penalty if value > 0 else value * settings.repetition_penalty
                 )
+        choice = range(len(scores)) if allowed is None else allowed
         if settings.temperature == 0:
-            return max(range(len(scores)), key=scores.__getitem__)
-        order = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)
+            return max(choice, key=scores.__getitem__)
+        order = sorted(choice, key=scores.__getitem__, reverse=True)
         if settings.top_k:
             order = order[: settings.top_k]
         top = scores[order[0]]
+        if top == -math.inf:
+            raise NonFiniteError("sampler", "an allowed token has a logit", "all of them are -infinity", "check the model's weights")
         weights = [math.exp((scores[token] - top) / settings.temperature) for token in order]
         weights = _cut(weights, settings.top_p, settings.min_p)
         point = self.uniform() * math.fsum(weights)
