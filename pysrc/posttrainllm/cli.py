@@ -1,4 +1,4 @@
-"""The command line: posttrainllm train | sample | bench | explain."""
+"""The command line: posttrainllm train | sample | tokenize | bench | explain."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Train, sample, measure and explain small GPTs.",
+    help="Train, sample, tokenize, measure and explain small GPTs.",
 )
 _DEFAULTS = load("training")
 _PRESETS = ", ".join(load("presets"))
@@ -210,6 +210,25 @@ def sample(
         "seed": seed,
     }
     write_out(source, prompt, tokens, tuple(stop or ()), sampler, device.value, threads, as_json)
+
+
+@app.command()
+@_friendly
+def tokenize(
+    text: Annotated[Text, typer.Argument(help="A text to split into tokens.", show_default=False)] = None,
+    tokenizer: Annotated[Path | None, typer.Option(help="The tokenizer.json that splits TEXT or counts --data.")] = None,
+    data: Annotated[Text, typer.Option(help="shakespeare, or a UTF-8 text file.")] = None,
+    vocabulary: Annotated[Whole, typer.Option(help="Learn so many tokens from --data.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where the tokenizer.json that was learned goes.")] = None,
+    special: Annotated[list[str] | None, typer.Option(help="A text that is one token; may be given again.")] = None,
+    minimum: Annotated[int, typer.Option(help="Merge pairs that come so often.")] = 2,
+    merges: Annotated[bool, typer.Option("--merges", help="List --tokenizer's merges in order.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Learn a byte-level BPE tokenizer from a text, or show how one splits a text."""
+    from .cli_tokenize import tokenize as work
+
+    work(text, data, tokenizer, vocabulary, out, tuple(special or ()), minimum, merges, as_json)
 
 
 @app.command()
