@@ -41,6 +41,22 @@ class Precision(str, Enum):
     f16 = "f16"
 
 
+class End(str, Enum):
+    """Where a constrained text ends."""
+
+    model = "model"
+    first = "first"
+    longest = "longest"
+
+
+class Whitespace(str, Enum):
+    """Between the marks of JSON."""
+
+    compact = "compact"
+    spaced = "spaced"
+    free = "free"
+
+
 class Stage(str, Enum):
     """What `explain` shows."""
 
@@ -194,6 +210,11 @@ def sample(
     repetition_penalty: Annotated[float, typer.Option(help="Above 1 weakens tokens already seen.")] = 1.0,
     seed: Annotated[int, typer.Option(help="The same seed writes the same text.")] = 42,
     stop: Annotated[list[str] | None, typer.Option(help="Stop before this text; may be given again.")] = None,
+    regex: Annotated[Text, typer.Option(help="Write only what this regular expression (Python's) matches as a whole.")] = None,
+    json_schema: Annotated[Path | None, typer.Option(help="Write JSON that is valid for the JSON Schema in this file.")] = None,
+    grammar: Annotated[Path | None, typer.Option(help="Write a text of the grammar in this file, in lark's notation.")] = None,
+    end: Annotated[End, typer.Option(help="Where such a text ends: where the model leaves it, as soon as it may, or late.")] = End.model,
+    whitespace: Annotated[Whitespace, typer.Option("--json-whitespace", help="Between the marks of JSON.")] = Whitespace.compact,
     device: DeviceOption = Device.auto,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
@@ -209,7 +230,9 @@ def sample(
         "repetition_penalty": repetition_penalty,
         "seed": seed,
     }
-    write_out(source, prompt, tokens, tuple(stop or ()), sampler, device.value, threads, as_json)
+    rules = {"regex": regex, "json_schema": json_schema, "grammar": grammar}
+    how = {"stop": tuple(stop or ()), "end": end.value, **sampler}
+    write_out(source, prompt, tokens, how, rules, whitespace.value, device.value, threads, as_json)
 
 
 @app.command()
