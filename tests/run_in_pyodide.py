@@ -51,7 +51,7 @@ self.onmessage = async ({ data }) => {
       for (const part of parts) say(part);
       return bytes.length;
     } });
-    await pyodide.loadPackage('numpy');
+    await pyodide.loadPackage(['numpy', 'lark']);
     pyodide.registerJsModule('posttrainllm_host', {
       open_engine: (bytes, threads) => openEngine({ base, bytes, threads }),
       default_threads: () => 2,
