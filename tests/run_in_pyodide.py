@@ -30,7 +30,7 @@ MODULES = ("py", "_hypothesis_globals", "_hypothesis_ftz_detector", "_hypothesis
 FLAGS = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
 # The watchdog ends a GPU process that is silent for ten seconds, which one that a busy CPU plays may well be.
 FLAGS += ["--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader", "--disable-gpu-watchdog"]
-LIMIT_SECONDS = int(os.environ.get("PTL_PYODIDE_TEST_SECONDS", "1500"))
+LIMIT_SECONDS = int(os.environ.get("PTL_PYODIDE_TEST_SECONDS", "2400"))
 TOLD = {name: value for name, value in os.environ.items() if name in ("PTL_GPU_REQUIRED", "POSTTRAINLLM_TEST_MACHINES")}
 
 WORKER = """
