@@ -77,6 +77,11 @@ def table(record: dict) -> str:
                 row["dispatches"], share(row), f"{memory:.0f}" if memory else "",
             )  # fmt: skip
             lines.append("| " + " | ".join(map(str, cells)) + " |")
+    for part in ("steps", "steps-f16", "page", "page-f16"):
+        found = record["parts"].get(part)
+        for row in found if isinstance(found, list) else []:
+            if "error" in row:
+                lines += ["", f"{part} {row['preset']}: {row['error'][-600:]}"]
     lines += ["", "| target | value | wanted | |", "|---|---|---|---|"]
     lines += [
         f"| {t['name']} | {t['value']} | {t['target']} | {'met' if t['met'] else '**missed**'} |"

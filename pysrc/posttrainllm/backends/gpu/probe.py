@@ -28,8 +28,10 @@ SECONDS = 2.0
 """Of all of it: a person waits. Nearly all goes into making pipelines."""
 MOST_SUBJECTS = 8
 """The heaviest that are measured; others of a layout take over what was found for one alike."""
-AT_ONCE, ONE_BY_ONE = 6, 3
+AT_ONCE, ONE_BY_ONE = 5, 3
 """Tiles tried for each: where the device's compiler works on several at once, and where not."""
+COMPILED_BESIDE = 3
+"""How many subjects' tiles compile in the time of one's, where several do."""
 LEAST_MS = 1.0
 """A measurement repeats a kernel for about so long: a browser may round its clock to 0.1 ms."""
 GUESSED_FLOPS = 2e13
@@ -139,12 +141,11 @@ class Probe:
         for subject in all_subjects:
             if subject.key(self.precision) not in self.found and not any(subject.alike(other) for other in todo):
                 todo.append(subject)
-        todo = todo[:MOST_SUBJECTS]
-        begun = [(subject, self._begin(subject)) for subject in todo if self.left > 0]
-        for subject, tries in begun:
-            loadeds = await self._loaded(tries)
-            if len(loadeds) > 1:
-                await self._measure(subject, loadeds)
+        todo, began = todo[:MOST_SUBJECTS], time.perf_counter()
+        await self._measure_all(todo[:1])
+        took = max(1e-3, time.perf_counter() - began)
+        # What compiles when the time is over goes on, and the step's own pipelines wait behind it: no more is begun than may end.
+        await self._measure_all(todo[1 : 1 + max(1, int(COMPILED_BESIDE * self.left / took))] if self.at_once else todo[1:])
         for subject in all_subjects:
             key = subject.key(self.precision)
             like = next((o for o in all_subjects if subject.alike(o) and o.key(self.precision) in self.found), None)
@@ -152,6 +153,13 @@ class Probe:
                 self.found[key] = self.found[like.key(self.precision)]
         if self.losers and hasattr(self.machine, "forget"):
             self.machine.forget(self.losers, self.winners)
+
+    async def _measure_all(self, todo: list) -> None:
+        begun = [(subject, self._begin(subject)) for subject in todo if self.left > 0]
+        for subject, tries in begun:
+            loadeds = await self._loaded(tries)
+            if len(loadeds) > 1:
+                await self._measure(subject, loadeds)
 
     def _begin(self, subject) -> list:
         """Its choices with the default first, on their way: as tasks where compilers work side by side, else not begun.
