@@ -58,7 +58,11 @@ def targets(parts: dict) -> list[dict]:
 
 def share(row: dict) -> str:
     """The host's part of a step; in a tab also JavaScript's, which is within it."""
-    return f"{row['host_share']} (JavaScript {row['js_ms'] / row['step_ms']:.3f})" if row.get("js_ms") else str(row["host_share"])
+    return (
+        f"{row['host_share']} (JavaScript {row['js_ms'] / row['step_ms']:.3f})"
+        if row.get("js_ms")
+        else str(row["host_share"])
+    )
 
 
 def table(record: dict) -> str:
