@@ -25,24 +25,35 @@ def path(tmp_path_factory):
 
 
 def sample(path, *how, **expected):
-    out, error = call("sample", "--from", path, "--prompt", "x", "--device", "cpu", "--threads", "1", "--top-k", "0", *how, **expected)
+    out, error = call(
+        "sample", "--from", path, "--prompt", "x", "--device", "cpu", "--threads", "1", "--top-k", "0", *how, **expected
+    )
     return error if expected else out[1:-1]
 
 
 def test_a_regular_expression(path):
     for seed in range(20):
         assert re.fullmatch(r"[A-Z][a-z]{2,5}, \d+", sample(path, "--regex", r"[A-Z][a-z]{2,5}, \d+", "--seed", seed))
-    assert sample(path, "--regex", "a{2,9}", "--end", "first") == "aa" and sample(path, "--regex", "a{2,9}", "--end", "longest") == 9 * "a"
+    assert (
+        sample(path, "--regex", "a{2,9}", "--end", "first") == "aa"
+        and sample(path, "--regex", "a{2,9}", "--end", "longest") == 9 * "a"
+    )
 
 
 def test_a_json_schema(path, tmp_path):
-    (tmp_path / "s.json").write_text('{"properties": {"n": {"type": "integer"}, "ok": {"type": "boolean"}}, "required": ["n", "ok"]}')
+    (tmp_path / "s.json").write_text(
+        '{"properties": {"n": {"type": "integer"}, "ok": {"type": "boolean"}}, "required": ["n", "ok"]}'
+    )
     for whitespace in ("compact", "spaced", "free"):
         value = json.loads(sample(path, "--json-schema", tmp_path / "s.json", "--json-whitespace", whitespace))
         assert set(value) == {"n", "ok"} and isinstance(value["n"], int)
     how = ("--json-schema", tmp_path / "s.json", "--tokens", 30, "--device", "cpu", "--threads", "1", "--json")
     events = [json.loads(line) for line in call("sample", "--from", path, *how)[0].splitlines()]
-    assert events[-1]["reason"] == "complete" and events[-1]["tokens"] <= 30 and set(json.loads(events[-1]["text"])) == {"n", "ok"}
+    assert (
+        events[-1]["reason"] == "complete"
+        and events[-1]["tokens"] <= 30
+        and set(json.loads(events[-1]["text"])) == {"n", "ok"}
+    )
 
 
 def test_a_grammar(path, tmp_path):
@@ -50,7 +61,9 @@ def test_a_grammar(path, tmp_path):
     text = 'start: "(" start ")" | /[a-c]/ | start "+" start'
     (tmp_path / "g.lark").write_text(text)
     for seed in range(10):
-        lark.Lark(text, lexer="dynamic_complete").parse(sample(path, "--grammar", tmp_path / "g.lark", "--seed", seed, "--tokens", 25))
+        lark.Lark(text, lexer="dynamic_complete").parse(
+            sample(path, "--grammar", tmp_path / "g.lark", "--seed", seed, "--tokens", 25)
+        )
 
 
 def test_mistakes_are_sentences(path, tmp_path):

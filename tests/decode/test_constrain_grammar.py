@@ -67,7 +67,9 @@ def test_whatever_is_written_parses(name):
 def test_the_test_above_sees_a_wrong_constraint():
     judge = lark.Lark(GRAMMARS["palindromes"], parser="earley", lexer="dynamic_complete")
     with pytest.raises(lark.exceptions.LarkError):
-        for text in samples(lambda vocabulary: grammar('start: ("a"|"b")* /[c-e]/? ("a"|"b")*', vocabulary), 40, tokens=16):
+        for text in samples(
+            lambda vocabulary: grammar('start: ("a"|"b")* /[c-e]/? ("a"|"b")*', vocabulary), 40, tokens=16
+        ):
             judge.parse(text)
 
 
@@ -99,10 +101,31 @@ DEFINITIONS = {
         "t": alt(seq(Text(b"c"), Call("s"), Call("u")), seq(Text(b"("), Call("t"), Text(b")"))),
         "u": alt(EMPTY, seq(Text(b"u"), Call("s"))),
     },
-    "all ends": {"s": alt(seq(Call("s"), Text(b"a"), Call("s")), seq(Text(b"b"), Call("s")), seq(Call("s"), Text(b"c")), Text(b"d"), Call("s"))},
-    "units": {"s": alt(Call("t"), Text(b"a")), "t": alt(Call("s"), seq(Text(b"("), Call("t"), Text(b")"), Call("u"))), "u": alt(Call("t"), EMPTY)},
-    "members": {"s": alt(seq(Text(b"("), Members(((Text(b"a"), False), (Call("s"), True)), Text(b","), Text(b"c")), Text(b")")), Text(b"x"))},
-    "members at will": {"s": alt(seq(Text(b"("), Members(((Text(b"a"), False), (Call("s"), False)), Text(b",")), Text(b")")), Text(b"x"))},
+    "all ends": {
+        "s": alt(
+            seq(Call("s"), Text(b"a"), Call("s")),
+            seq(Text(b"b"), Call("s")),
+            seq(Call("s"), Text(b"c")),
+            Text(b"d"),
+            Call("s"),
+        )
+    },
+    "units": {
+        "s": alt(Call("t"), Text(b"a")),
+        "t": alt(Call("s"), seq(Text(b"("), Call("t"), Text(b")"), Call("u"))),
+        "u": alt(Call("t"), EMPTY),
+    },
+    "members": {
+        "s": alt(
+            seq(Text(b"("), Members(((Text(b"a"), False), (Call("s"), True)), Text(b","), Text(b"c")), Text(b")")),
+            Text(b"x"),
+        )
+    },
+    "members at will": {
+        "s": alt(
+            seq(Text(b"("), Members(((Text(b"a"), False), (Call("s"), False)), Text(b",")), Text(b")")), Text(b"x")
+        )
+    },
 }
 
 
@@ -118,7 +141,9 @@ def member(definitions, text):
         if isinstance(node, Alt):
             return any(holds(option, i, j) for option in node.options)
         if isinstance(node, Repeat):
-            return any(holds(Seq((node.part,) * times), i, j) for times in range(node.low, (node.high or j - i + 1) + 1))
+            return any(
+                holds(Seq((node.part,) * times), i, j) for times in range(node.low, (node.high or j - i + 1) + 1)
+            )
         if isinstance(node, Members):
             return any(holds(each, i, j) for each in members(node))
         ends = {i}
@@ -130,12 +155,19 @@ def member(definitions, text):
         for there in itertools.product((True, False), repeat=len(node.items)):
             if all(here or not needed for here, (_, needed) in zip(there, node.items, strict=True)):
                 for more in range(4 if node.rest else 1):
-                    parts = [item for here, (item, _) in zip(there, node.items, strict=True) if here] + [node.rest] * more
+                    parts = [item for here, (item, _) in zip(there, node.items, strict=True) if here] + [
+                        node.rest
+                    ] * more
                     yield seq(*[each for part in parts for each in (node.separator, part)][1:])
 
     places = [(i, j) for i in range(len(text) + 1) for j in range(i, len(text) + 1)]
     while True:
-        more = {(name, i, j) for name, node in definitions.items() for i, j in places if (name, i, j) not in known and holds(node, i, j)}
+        more = {
+            (name, i, j)
+            for name, node in definitions.items()
+            for i, j in places
+            if (name, i, j) not in known and holds(node, i, j)
+        }
         if not more:
             return ("s", 0, len(text)) in known
         known |= more
@@ -145,7 +177,9 @@ def member(definitions, text):
 def test_exactly_the_texts_of_the_definitions_are_accepted(name):
     definitions = DEFINITIONS[name]
     constraint = Constraint(definitions, "s", BYTES, "test")
-    letters = sorted({byte for node in definitions.values() for part in walk(node) if isinstance(part, Text) for byte in part.data})
+    letters = sorted(
+        {byte for node in definitions.values() for part in walk(node) if isinstance(part, Text) for byte in part.data}
+    )
     count = 0
     for length in range(6 if len(letters) < 5 else 5):
         for text in map(bytes, itertools.product(letters, repeat=length)):
@@ -173,18 +207,49 @@ def test_from_every_state_an_end_is_in_reach(name, vocabulary):
     for _ in range(300):
         assert (constraint.shortest(state) == 0) == constraint.finished(state)
         allowed = constraint.allowed(state)
-        assert allowed == tuple(token for token in range(len(vocabulary)) if constraint.advance(state, token) is not None)
+        assert allowed == tuple(
+            token for token in range(len(vocabulary)) if constraint.advance(state, token) is not None
+        )
         if not constraint.finished(state):
-            assert min(constraint.shortest(constraint.advance(state, token)) for token in allowed) < constraint.shortest(state)
+            assert min(
+                constraint.shortest(constraint.advance(state, token)) for token in allowed
+            ) < constraint.shortest(state)
         state = constraint.advance(state, noise.choice(allowed)) if allowed else constraint.start()
 
 
-def test_recursion_at_an_end_takes_no_room():
-    for text in ('start: "a" start | "b"', 'start: start "a" | "b"', 'start: "a" t | "b"\n t: "c" start', 'start: t "a" | "b"\n t: start "c"'):
-        constraint = grammar(text, BYTES)
-        for _ in range(3):
-            written(Noise(), constraint, 300, end="longest")
-        assert len(constraint._states._known) < 20, text
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_over_bytes_the_shortest_way_is_exact(name):
+    constraint = Constraint(DEFINITIONS[name], "s", BYTES, "test")
+    noise, state = random.Random(2), constraint.start()
+    for _ in range(25):
+        level, distance = {state}, 0
+        while not any(map(constraint.finished, level)) and distance < 5:
+            level = {constraint.advance(each, token) for each in level for token in constraint.allowed(each)}
+            distance += 1
+        assert constraint.shortest(state) == distance or distance == 5 < constraint.shortest(state)
+        allowed = constraint.allowed(state)
+        state = constraint.advance(state, noise.choice(allowed)) if allowed and distance < 5 else constraint.start()
+
+
+@pytest.mark.parametrize(
+    ("text", "begin", "again"),
+    [
+        ('start: "a" start | "b"', b"", b"a"),
+        ('start: start "a" | "b"', b"b", b"a"),
+        ('start: "a" t | "b"\n t: "c" start', b"", b"ac"),
+        ('start: t "a" | "b"\n t: start "c"', b"b", b"ca"),
+        ('start: "a" t | "b"\n t: "c" start | "<" t "d"', b"", b"ac"),
+        ('start: "a" t | "b"\n t: "c" start | "<" t "d"', b"a<", b"ca"),
+        ('start: "a" t | start "e" | "b"\n t: "c" start u | "<" t "d"\n u: ("<" u ">")?', b"b", b"e"),
+    ],
+)
+def test_recursion_at_an_end_takes_no_room(text, begin, again):
+    constraint = grammar(text, BYTES)
+    state = constraint.start()
+    for byte in begin + again * 100:
+        state = constraint.advance(state, byte)
+        assert state is not None
+    assert len(constraint._states._known) < 12
 
 
 def test_many_states_are_let_go(monkeypatch):

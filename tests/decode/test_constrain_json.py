@@ -10,9 +10,15 @@ from posttrainllm.decode.constrain import json_schema, read
 from posttrainllm.errors import ConfigError, DataError
 from tests.helpers.constrained import BYTES, samples
 
-jsonschema = pytest.importorskip("jsonschema", reason="the judge is the jsonschema library (rpds-py, which it needs, is compiled)")
+jsonschema = pytest.importorskip(
+    "jsonschema", reason="the judge is the jsonschema library (rpds-py, which it needs, is compiled)"
+)
 
-NODE = {"type": "object", "properties": {"v": {"type": "number"}, "kids": {"type": "array", "items": {"$ref": "#/$defs/node"}}}, "required": ["v"]}
+NODE = {
+    "type": "object",
+    "properties": {"v": {"type": "number"}, "kids": {"type": "array", "items": {"$ref": "#/$defs/node"}}},
+    "required": ["v"],
+}
 SCHEMAS = {
     "person": {
         "type": "object",
@@ -20,7 +26,12 @@ SCHEMAS = {
             "name": {"type": "string", "minLength": 1, "maxLength": 12},
             "age": {"type": "integer", "minimum": 0, "maximum": 130},
             "email": {"type": "string", "format": "email"},
-            "tags": {"type": "array", "items": {"enum": ["a", 'b"é', None, 1.5, {"x": [1]}]}, "minItems": 1, "maxItems": 3},
+            "tags": {
+                "type": "array",
+                "items": {"enum": ["a", 'b"é', None, 1.5, {"x": [1]}]},
+                "minItems": 1,
+                "maxItems": 3,
+            },
         },
         "required": ["name", "age"],
         "additionalProperties": False,
@@ -28,7 +39,11 @@ SCHEMAS = {
     "anything": True,
     "tree": {"$defs": {"node": NODE}, "$ref": "#/$defs/node"},
     "numbers": {"type": "array", "items": {"type": "number", "minimum": -1.25, "exclusiveMaximum": 3.5}, "minItems": 1},
-    "whole numbers": {"type": "array", "items": {"type": "integer", "exclusiveMinimum": -17, "maximum": 1234}, "maxItems": 4},
+    "whole numbers": {
+        "type": "array",
+        "items": {"type": "integer", "exclusiveMinimum": -17, "maximum": 1234},
+        "maxItems": 4,
+    },
     "one of": {
         "oneOf": [
             {"type": "object", "properties": {"k": {"const": "a"}, "x": {"type": "integer"}}, "required": ["k", "x"]},
@@ -38,12 +53,31 @@ SCHEMAS = {
             {"type": "string", "minLength": 3},
         ]
     },
-    "any of": {"properties": {"a": {"type": "integer"}, "b": True}, "additionalProperties": False, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
+    "any of": {
+        "properties": {"a": {"type": "integer"}, "b": True},
+        "additionalProperties": False,
+        "anyOf": [{"required": ["a"]}, {"required": ["b"]}],
+    },
     "pattern": {"type": "string", "pattern": '^[a-c"\\n]+$', "minLength": 3, "maxLength": 5},
     "search": {"type": "string", "pattern": "b{2}|^c", "maxLength": 6},
-    "extra": {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": {"type": "boolean"}, "required": ["a", "zz"]},
-    "prefix": {"prefixItems": [{"type": "integer", "minimum": 0}, {"type": "boolean"}], "items": {"type": "null"}, "minItems": 1, "maxItems": 4},
-    "all of": {"allOf": [{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}, {"properties": {"b": {"type": "null"}}}]},
+    "extra": {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}},
+        "additionalProperties": {"type": "boolean"},
+        "required": ["a", "zz"],
+    },
+    "prefix": {
+        "prefixItems": [{"type": "integer", "minimum": 0}, {"type": "boolean"}],
+        "items": {"type": "null"},
+        "minItems": 1,
+        "maxItems": 4,
+    },
+    "all of": {
+        "allOf": [
+            {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+            {"properties": {"b": {"type": "null"}}},
+        ]
+    },
     "types": {"type": ["integer", "string", "null"], "minimum": 5, "maxLength": 3},
     "values": {"type": "number", "enum": [1, "x", 2.5, None, True]},
 }
@@ -58,7 +92,9 @@ def test_whatever_is_written_is_valid(name, whitespace):
         value = json.loads(text)
         judge.validate(value)
         marks = re.sub(r'"(?:[^"\\]|\\.)*"', "", text)
-        assert whitespace == "free" or not re.search(r"\s" if whitespace == "compact" else r"[^,:]\s|\s\s|[,:]\S", marks)
+        assert whitespace == "free" or not re.search(
+            r"\s" if whitespace == "compact" else r"[^,:]\s|\s\s|[,:]\S", marks
+        )
 
 
 def accepts(schema, text, whitespace="compact"):
@@ -154,7 +190,9 @@ def test_a_schema_without_a_text_is_refused(schema):
 
 
 def test_a_schema_may_come_as_text():
-    assert read("json_schema", '{"const": [1]}', BYTES).shortest(read("json_schema", '{"const": [1]}', BYTES).start()) == 3
+    assert (
+        read("json_schema", '{"const": [1]}', BYTES).shortest(read("json_schema", '{"const": [1]}', BYTES).start()) == 3
+    )
     with pytest.raises(DataError, match="the schema is JSON"):
         read("json_schema", "{", BYTES)
     with pytest.raises(ConfigError, match="whitespace is one of"):

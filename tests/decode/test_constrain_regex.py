@@ -46,7 +46,9 @@ def patterns():
         lambda inner: st.one_of(
             st.tuples(inner, inner).map("".join),
             st.tuples(inner, inner).map(lambda two: f"(?:{two[0]}|{two[1]})"),
-            st.tuples(inner, st.sampled_from(["*", "+", "?", "{2}", "{1,3}", "{0,2}?", "*?", "+?"])).map(lambda two: f"(?:{two[0]}){two[1]}"),
+            st.tuples(inner, st.sampled_from(["*", "+", "?", "{2}", "{1,3}", "{0,2}?", "*?", "+?"])).map(
+                lambda two: f"(?:{two[0]}){two[1]}"
+            ),
             inner.map(lambda one: f"(?i:{one})"),
             inner.map(lambda one: f"(?as:{one})"),
             inner.map(lambda one: f"(?P<n>{one})" if "?P" not in one else one),
@@ -96,7 +98,9 @@ def test_bytes_that_are_no_text_never_pass(data):
     assert regex_machine("(?s).{0,3}").matches(data) == whole
 
 
-@pytest.mark.parametrize("pattern", [r"^ab", r"ab$", r"a|^b$", r"(^a|b)c", r"^(a|b)$", r"^$", r"a?", r"c(a|b$)", r"\Aa|b\Z"])
+@pytest.mark.parametrize(
+    "pattern", [r"^ab", r"ab$", r"a|^b$", r"(^a|b)c", r"^(a|b)$", r"^$", r"a?", r"c(a|b$)", r"\Aa|b\Z"]
+)
 def test_searching_finds_what_re_finds(pattern):
     machine, noise = regex_machine(pattern, search=True), random.Random(1)
     for _ in range(1000):
@@ -109,7 +113,16 @@ def test_a_preferred_match_is_the_one_that_re_returns():
     from posttrainllm.decode.constrain.nfa import machine_of
 
     noise = random.Random(1)
-    for pattern in (r"a|ab", r"ab|a", r"a+?b*", r"(a|ab)(c|bcd)?", r'".*?"', r'".*?(?<!\\)(\\\\)*?"', r"a{1,3}?b?", r"(?:ab??)+"):
+    for pattern in (
+        r"a|ab",
+        r"ab|a",
+        r"a+?b*",
+        r"(a|ab)(c|bcd)?",
+        r'".*?"',
+        r'".*?(?<!\\)(\\\\)*?"',
+        r"a{1,3}?b?",
+        r"(?:ab??)+",
+    ):
         machine = machine_of(tree(pattern, alone=False), preferred=True)
         for _ in range(1500):
             text = "".join(noise.choice('abcd"\\') for _ in range(noise.randrange(7)))

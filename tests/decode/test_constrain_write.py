@@ -61,16 +61,31 @@ def test_the_budget_is_never_run_over(tokens, end):
         constraint = regex(r"(a(bc){0,9}(de){3,9}f|gh?[0-9]{1,20}i)", vocabulary)
         for seed in range(40):
             text, last = written(model, constraint, tokens, end=end, seed=seed)
-            assert last.tokens <= tokens and last.reason == "complete" and re.fullmatch(r"(a(bc){0,9}(de){3,9}f|gh?[0-9]{1,20}i)", text)
+            assert (
+                last.tokens <= tokens
+                and last.reason == "complete"
+                and re.fullmatch(r"(a(bc){0,9}(de){3,9}f|gh?[0-9]{1,20}i)", text)
+            )
 
 
 def test_a_budget_too_small_is_refused_at_once():
-    with pytest.raises(ConfigError, match="its shortest text, 5 tokens; at most 4 were to be written; allow 5 tokens or more"):
+    with pytest.raises(
+        ConfigError, match="its shortest text, 5 tokens; at most 4 were to be written; allow 5 tokens or more"
+    ):
         write(Noise(), "x", 4, constraint=regex("[a-z]{5,}", BYTES))
 
 
 @pytest.mark.parametrize(
-    "how", [{"temperature": 0}, {"top_k": 1}, {"top_k": 5}, {"top_p": 0.3}, {"min_p": 0.5}, {"repetition_penalty": 1.5}, {"temperature": 5.0, "top_k": 3, "top_p": 0.9}],
+    "how",
+    [
+        {"temperature": 0},
+        {"top_k": 1},
+        {"top_k": 5},
+        {"top_p": 0.3},
+        {"min_p": 0.5},
+        {"repetition_penalty": 1.5},
+        {"temperature": 5.0, "top_k": 3, "top_p": 0.9},
+    ],
 )
 @pytest.mark.parametrize("end", ENDS)
 def test_every_filter_keeps_within_the_constraint(how, end):
@@ -84,7 +99,9 @@ def test_every_filter_keeps_within_the_constraint(how, end):
 
 def test_the_mask_comes_before_the_filters():
     logits = [5.0, 4.0, 3.0, 2.0, 1.0, 0.0]
-    draws = lambda **how: {sampler.draw(logits, (), (2, 4, 5)) for sampler in [Sampler(SamplerSettings(**how))] for _ in range(300)}  # noqa: E731
+    draws = lambda **how: {
+        sampler.draw(logits, (), (2, 4, 5)) for sampler in [Sampler(SamplerSettings(**how))] for _ in range(300)
+    }  # noqa: E731
     assert draws(temperature=1.0, top_k=2) == {2, 4}, "of the allowed, the two likeliest"
     assert draws(temperature=0) == {2}
     assert draws(temperature=1.0, top_k=0) == {2, 4, 5}
@@ -151,7 +168,9 @@ def test_a_mask_is_a_byte_for_each_token():
     assert constraint.mask(start, 1) == bytes(int(byte in b"abc") for byte in range(256))
     assert constraint.mask(start, 7) is constraint.mask(start, 8), "made once"
     after = constraint.advance(start, ord("d"))
-    assert not constraint.finished(after) and constraint.mask(after, 1) == bytes(int(byte in b"e") for byte in range(256))
+    assert not constraint.finished(after) and constraint.mask(after, 1) == bytes(
+        int(byte in b"e") for byte in range(256)
+    )
     done = constraint.advance(after, ord("e"))
     assert constraint.finished(done) and constraint.must_stop(done) and not any(constraint.mask(done))
     assert constraint.advance(start, 256) is constraint.advance(start, -1) is None
@@ -161,7 +180,10 @@ def test_tokens_without_bytes_are_never_allowed():
     vocabulary = vocabulary_of(WORDS)
     assert vocabulary.tokens[-1] == b"" and WORDS.tokens[-1] == b"<|end|>"
     constraint = regex("(?s:.)*", vocabulary)
-    assert len(vocabulary) - 1 not in constraint.allowed(constraint.start()) and constraint.advance(constraint.start(), len(vocabulary) - 1) is None
+    assert (
+        len(vocabulary) - 1 not in constraint.allowed(constraint.start())
+        and constraint.advance(constraint.start(), len(vocabulary) - 1) is None
+    )
     with pytest.raises(ConfigError, match="bytes in its tokens"):
         Vocabulary([b"", b""])
 
@@ -186,7 +208,9 @@ def test_another_vocabulary_or_rule_is_refused():
 
 def test_from_a_file(tmp_path):
     (tmp_path / "a").write_text("[a-z]", "utf-8")
-    assert read_file("regex", tmp_path / "a", BYTES).allowed(read_file("regex", tmp_path / "a", BYTES).start()) == tuple(range(97, 123))
+    assert read_file("regex", tmp_path / "a", BYTES).allowed(
+        read_file("regex", tmp_path / "a", BYTES).start()
+    ) == tuple(range(97, 123))
     for name, said in (("none", "a UTF-8 file"), ("bad", "a UTF-8 file")):
         (tmp_path / "bad").write_bytes(b"\xff")
         with pytest.raises(DataError, match=said):
@@ -202,6 +226,9 @@ def test_an_untrained_model_keeps_to_it(any_machine):
     model = GPT(CONFIG, any_machine, Program(CONFIG, training=False))
     model.initialise(3)
     constraint = regex(r"\{\"n\":[1-9][0-9]{0,4}(,\"s\":\"[^\"\\\x00-\x1f]{0,9}\")?\}", vocabulary_of(model.tokenizer))
-    found = [model.generate("Once", tokens=50, constraint=constraint, seed=seed, temperature=3.0, top_k=0) for seed in range(6)]
+    found = [
+        model.generate("Once", tokens=50, constraint=constraint, seed=seed, temperature=3.0, top_k=0)
+        for seed in range(6)
+    ]
     assert all(set(json.loads(text)) <= {"n", "s"} for text in found) and len(set(found)) > 1
     assert found[0] == model.generate("Once", tokens=50, constraint=constraint, seed=0, temperature=3.0, top_k=0)

@@ -20,7 +20,20 @@ from .guide import ENDS, Guide
 from .states import State
 from .vocabulary import BYTES, Vocabulary, vocabulary_of
 
-__all__ = ["BYTES", "ENDS", "Constraint", "Guide", "State", "Vocabulary", "grammar", "json_schema", "read", "read_file", "regex", "vocabulary_of"]
+__all__ = [
+    "BYTES",
+    "ENDS",
+    "Constraint",
+    "Guide",
+    "State",
+    "Vocabulary",
+    "grammar",
+    "json_schema",
+    "read",
+    "read_file",
+    "regex",
+    "vocabulary_of",
+]
 
 
 def regex(pattern: str, vocabulary: Vocabulary) -> Constraint:
@@ -45,7 +58,9 @@ def read(kind: str, text: str, vocabulary: Vocabulary, whitespace: str = "compac
     if kind == "grammar":
         return grammar(text, vocabulary)
     if kind != "json_schema":
-        raise ConfigError("constraint", "its kind is regex, json_schema or grammar", f"{kind!r} came", "choose one of those")
+        raise ConfigError(
+            "constraint", "its kind is regex, json_schema or grammar", f"{kind!r} came", "choose one of those"
+        )
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -84,7 +84,9 @@ class Constraint:
             if len(masks.allowed) >= MOST_MASKS:
                 masks.allowed.clear()
                 masks.bits.clear()
-            found = sorted(token for distance, tokens in masks.by_distance.items() if distance <= reach for token in tokens)
+            found = sorted(
+                token for distance, tokens in masks.by_distance.items() if distance <= reach for token in tokens
+            )
             masks.allowed[reach] = tuple(found)
             return masks.allowed[reach]
 

@@ -79,8 +79,13 @@ def gathered(definitions: dict[str, Node], start: str) -> dict[str, Node]:
         moved = left.pop(chosen.name)
         del calls[chosen.name]
         for name in [name for name, called in calls.items() if chosen.name in called]:
-            left[name] = linear(name, rebuilt(left[name], lambda leaf: moved if leaf == chosen else leaf))
+            left[name] = linear(name, _with(left[name], chosen, moved))
             sizes[name], calls[name] = _size(left[name]), _calls(left[name], {})
+
+
+def _with(node: Node, call: Call, moved: Node) -> Node:
+    """The tree with `moved` in the place of the call."""
+    return rebuilt(node, lambda leaf: moved if leaf == call else leaf)
 
 
 def _reached(definitions: dict[str, Node], start: str) -> dict[str, Node]:

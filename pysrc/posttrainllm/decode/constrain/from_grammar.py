@@ -27,7 +27,9 @@ def grammar(text: str, start: str = "start") -> tuple[dict[str, Node], str]:
         read = lark.Lark(text, parser="earley", lexer="dynamic_complete", start=start, maybe_placeholders=False)
     except (lark.exceptions.LarkError, AssertionError, ValueError, OSError) as error:
         reason = " ".join(str(error).split())[:300]
-        raise ConfigError(PLACE, "lark can read it (see lark's documentation of grammars)", reason or "it cannot", "correct it") from None
+        raise ConfigError(
+            PLACE, "lark can read it (see lark's documentation of grammars)", reason or "it cannot", "correct it"
+        ) from None
     return _Reader(read).definitions(), "text"
 
 

@@ -27,7 +27,9 @@ WHITESPACE = {"compact": (EMPTY, EMPTY), "spaced": (EMPTY, Text(b" ")), "free": 
 def json_schema(schema, whitespace: str = "compact") -> tuple[dict[str, Node], str]:
     """(definitions, the first one's name). Raises ConfigError for what is no schema, asks for too much, or is not supported."""
     if whitespace not in WHITESPACE:
-        raise ConfigError(PLACE, f"whitespace is one of {', '.join(WHITESPACE)}", f"{whitespace!r} came", "choose one of those")
+        raise ConfigError(
+            PLACE, f"whitespace is one of {', '.join(WHITESPACE)}", f"{whitespace!r} came", "choose one of those"
+        )
     reader = _Reader(schema, *WHITESPACE[whitespace])
     try:
         return reader.definitions(), "#"
@@ -59,7 +61,12 @@ class _Reader:
     def target(self, reference):
         """The schema that a reference within the document names."""
         if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
-            raise ConfigError(PLACE, "$ref names a place in the same document (#/$defs/…)", f"{reference!r} came", "copy the schema in")
+            raise ConfigError(
+                PLACE,
+                "$ref names a place in the same document (#/$defs/…)",
+                f"{reference!r} came",
+                "copy the schema in",
+            )
         found = self.document
         for part in reference.split("/")[1:]:
             part = unquote(part).replace("~1", "/").replace("~0", "~")
@@ -68,7 +75,9 @@ class _Reader:
             elif isinstance(found, dict) and part in found:
                 found = found[part]
             else:
-                raise ConfigError(PLACE, "$ref names a place that is there", f"{reference!r} came", "correct it, or add it to $defs")
+                raise ConfigError(
+                    PLACE, "$ref names a place that is there", f"{reference!r} came", "correct it, or add it to $defs"
+                )
         return found
 
     def flat(self, schema, chain: tuple[str, ...] = ()):
@@ -79,7 +88,12 @@ class _Reader:
         parts = [{key: value for key, value in schema.items() if key not in ("$ref", "allOf")}]
         if "$ref" in schema:
             if schema["$ref"] in chain:
-                raise ConfigError(PLACE, "a reference beside other keywords does not lead back to itself", f"{schema['$ref']} came", "take it apart")
+                raise ConfigError(
+                    PLACE,
+                    "a reference beside other keywords does not lead back to itself",
+                    f"{schema['$ref']} came",
+                    "take it apart",
+                )
             parts.append(self.flat(self.target(schema["$ref"]), (*chain, schema["$ref"])))
         parts += [self.flat(part, chain) for part in schema.get("allOf", ())]
         whole = parts[0]
@@ -129,7 +143,12 @@ class _Reader:
         """const and enum: the values themselves, those of the right type."""
         others = set(schema) - ANNOTATIONS - {"const", "enum", "type"}
         if others:
-            raise ConfigError(PLACE, "const and enum stand alone or beside type", f"{', '.join(sorted(others))} came in {where}", "leave it out")
+            raise ConfigError(
+                PLACE,
+                "const and enum stand alone or beside type",
+                f"{', '.join(sorted(others))} came in {where}",
+                "leave it out",
+            )
         values = schema.get("enum", [schema.get("const")])
         if "const" in schema:
             values = [value for value in values if same(value, schema["const"])]
@@ -179,12 +198,18 @@ class _Reader:
             for name, value in named.items()
             if name in required or checked(value) is not False
         )
-        rest = None if others is False else seq(key_but(list(named)), self.colon, self.node(others, f"{where}/additionalProperties"))
+        rest = (
+            None
+            if others is False
+            else seq(key_but(list(named)), self.colon, self.node(others, f"{where}/additionalProperties"))
+        )
         return seq(Text(b"{"), self.gap, Members(items, self.comma, rest), self.gap, Text(b"}"))
 
     def array(self, schema: dict, where: str) -> Node:
         low, high = schema.get("minItems", 0), schema.get("maxItems")
-        first = [self.node(item, f"{where}/prefixItems/{place}") for place, item in enumerate(schema.get("prefixItems", ()))]
+        first = [
+            self.node(item, f"{where}/prefixItems/{place}") for place, item in enumerate(schema.get("prefixItems", ()))
+        ]
         rest = self.node(schema.get("items", True), f"{where}/items")
         if high is not None and high < low:
             return NOTHING

@@ -33,7 +33,8 @@ ANYTHING = Repeat(Chars(ANY))
 def regex(pattern: str, *, search: bool = False, in_json: bool = False, alone: bool = True) -> Node:
     """The tree of all texts that re.fullmatch(pattern) takes, or with `search` those in which re.search finds it.
 
-    in_json: of their spellings inside a JSON string. alone False: other text may stand around it, so no anchor holds. Raises ConfigError for what is no regex, or not a regular one.
+    in_json: of their spellings inside a JSON string. alone False: other text may stand around it, so no anchor
+    holds. Raises ConfigError for what is no regex, or not a regular one.
     """
     try:
         parsed = _parser.parse(pattern)
@@ -53,7 +54,12 @@ class _Reader:
         self.pattern, self.in_json = pattern, in_json
 
     def refuse(self, what: str) -> ConfigError:
-        return ConfigError("regex", "only what can be checked from left to right", f"{what} came in {self.pattern!r}", "rewrite it without")
+        return ConfigError(
+            "regex",
+            "only what can be checked from left to right",
+            f"{what} came in {self.pattern!r}",
+            "rewrite it without",
+        )
 
     def search(self, items, flags: int) -> Node:
         """Anything around the match, but where an anchor forbids it."""

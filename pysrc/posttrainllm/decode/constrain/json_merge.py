@@ -33,7 +33,12 @@ def checked(schema):
         raise ConfigError(PLACE, "a schema is an object, true or false", f"{schema!r} came", "correct it")
     unknown = sorted(key for key in schema if key not in KNOWN and not key.startswith("x-"))
     if unknown:
-        raise ConfigError(PLACE, f"keywords are {', '.join(sorted(KNOWN - ANNOTATIONS))}", f"{', '.join(unknown)} came", "write it without")
+        raise ConfigError(
+            PLACE,
+            f"keywords are {', '.join(sorted(KNOWN - ANNOTATIONS))}",
+            f"{', '.join(unknown)} came",
+            "write it without",
+        )
     for key, value in schema.items():
         if not _right(key, value):
             raise ConfigError(PLACE, f"{key} has the form that the standard gives it", f"{value!r} came", "correct it")
@@ -56,7 +61,9 @@ def _right(key: str, value) -> bool:
     if key in ("pattern", "format", "$ref"):
         return isinstance(value, str)
     if key == "type":
-        return (isinstance(value, str) or isinstance(value, list) and bool(value)) and set(_listed(value)) <= set(KEYWORDS)
+        return (isinstance(value, str) or isinstance(value, list) and bool(value)) and set(_listed(value)) <= set(
+            KEYWORDS
+        )
     return True
 
 
@@ -96,8 +103,12 @@ def merged(a, b):
         if key == "required":
             whole[key] = [*one, *(name for name in two if name not in one)]
         elif key == "type":
-            listed = [kind for kind in _listed(one) if kind in _listed(two) or kind == "integer" and "number" in _listed(two)]
-            listed += [kind for kind in _listed(two) if kind == "integer" and "number" in _listed(one) and kind not in listed]
+            listed = [
+                kind for kind in _listed(one) if kind in _listed(two) or kind == "integer" and "number" in _listed(two)
+            ]
+            listed += [
+                kind for kind in _listed(two) if kind == "integer" and "number" in _listed(one) and kind not in listed
+            ]
             if not listed:
                 return False
             whole[key] = listed
@@ -108,12 +119,24 @@ def merged(a, b):
         elif key == "properties" and all(same(one[name], two[name]) for name in set(one) & set(two)):
             whole[key] = {**one, **two}
         elif not same(one, two):
-            raise ConfigError(PLACE, f"{key} is given once", f"two that differ are to hold together: {one!r} and {two!r}", "write them as one")
+            raise ConfigError(
+                PLACE,
+                f"{key} is given once",
+                f"two that differ are to hold together: {one!r} and {two!r}",
+                "write them as one",
+            )
     for one, two in ((a, b), (b, a)):
         if "additionalProperties" in one and set(two.get("properties", ())) - set(one.get("properties", ())):
-            raise ConfigError(PLACE, "additionalProperties stands with all the properties", "allOf, anyOf or $ref parts them", "put them together")
+            raise ConfigError(
+                PLACE,
+                "additionalProperties stands with all the properties",
+                "allOf, anyOf or $ref parts them",
+                "put them together",
+            )
         if "items" in one and len(two.get("prefixItems", ())) > len(one.get("prefixItems", ())):
-            raise ConfigError(PLACE, "items stands with prefixItems", "allOf, anyOf or $ref parts them", "put them together")
+            raise ConfigError(
+                PLACE, "items stands with prefixItems", "allOf, anyOf or $ref parts them", "put them together"
+            )
     return whole
 
 
@@ -148,7 +171,9 @@ def apart(a, b, flat, depth: int = 8) -> bool:
         return "type" in b and not any(_fits(_kind(value), _listed(b["type"])) for value in ours)
     if theirs is not None:
         return not any(_fits(_kind(value), kinds(a)) for value in theirs)
-    if "type" in b and not any(_fits(kind, _listed(b["type"])) or kind == "number" and "integer" in _listed(b["type"]) for kind in kinds(a)):
+    if "type" in b and not any(
+        _fits(kind, _listed(b["type"])) or kind == "number" and "integer" in _listed(b["type"]) for kind in kinds(a)
+    ):
         return True
     if len(kinds(a)) > 1:
         return False

@@ -58,7 +58,9 @@ def string(schema: dict) -> Node:
     if "format" in schema:
         if schema["format"] not in FORMATS:
             known = ", ".join(FORMATS)
-            raise ConfigError(PLACE, f"format is one of {known}", f"{schema['format']!r} came", "use one of those, or a pattern")
+            raise ConfigError(
+                PLACE, f"format is one of {known}", f"{schema['format']!r} came", "use one of those, or a pattern"
+            )
         parts.append(regex(FORMATS[schema["format"]], in_json=True))
     if len(parts) > 1:
         machine = machine_of(parts[0])
@@ -80,7 +82,11 @@ def _bounds(schema: dict) -> tuple[Decimal | None, bool, Decimal | None, bool]:
     """(low, is it excluded, high, is it excluded)."""
 
     def tightest(with_it: str, without: str, sign: int):
-        both = [(sign * Decimal(repr(schema[name])), excluded) for name, excluded in ((with_it, False), (without, True)) if name in schema]
+        both = [
+            (sign * Decimal(repr(schema[name])), excluded)
+            for name, excluded in ((with_it, False), (without, True))
+            if name in schema
+        ]
         value, excluded = max(both, default=(None, False))
         return (None if value is None else sign * value), excluded
 
@@ -135,7 +141,9 @@ def _digits(low: int, high: int, decimals: int) -> Node:
         first = max(low, 10 ** (length - 1) if length > decimals + 1 else 0)
         last = min(high, 10**length - 1)
         if first <= last:
-            options.append(_between(str(first).zfill(length), str(last).zfill(length), length - decimals if decimals else -1))
+            options.append(
+                _between(str(first).zfill(length), str(last).zfill(length), length - decimals if decimals else -1)
+            )
     return alt(*options)
 
 

@@ -69,7 +69,6 @@ def minimised(machine: Machine) -> Machine:
     if 0 not in shortest:
         return Machine(((),), ((),), frozenset())
     block = _numbered({state: (state in machine.accepts, shortest[state], longest.get(state)) for state in live})
-    count = len(set(block.values()))
     while True:
         signatures = {
             state: (
@@ -177,8 +176,16 @@ def ending_in(machine: Machine, states: Iterable[int]) -> Machine:
 
 def not_beginning(machine: Machine, barred: bytes) -> Machine:
     """What does not begin with one of these bytes."""
-    first = tuple(move for byte in range(256) if byte not in barred for move in ((byte, byte, machine.step(0, byte)),) if move[2] is not None)
-    moves = tuple(tuple((low, high, target + 1) for low, high, target in row) for row in (joined(first), *machine.moves))
+    first = tuple(
+        move
+        for byte in range(256)
+        if byte not in barred
+        for move in ((byte, byte, machine.step(0, byte)),)
+        if move[2] is not None
+    )
+    moves = tuple(
+        tuple((low, high, target + 1) for low, high, target in row) for row in (joined(first), *machine.moves)
+    )
     accepts = {state + 1 for state in machine.accepts} | ({0} if 0 in machine.accepts else set())
     return minimised(Machine(moves, ((), *machine.calls), frozenset(accepts)))
 

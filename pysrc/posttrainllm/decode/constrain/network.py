@@ -54,7 +54,10 @@ class Network:
         self.distance[self.final] = 0
         if self.distance[self.start[self.first]] >= FAR:
             raise ConfigError(
-                place, "some text that the model's tokens can spell follows it", "none does", "look for what contradicts itself in it"
+                place,
+                "some text that the model's tokens can spell follows it",
+                "none does",
+                "look for what contradicts itself in it",
             )
 
     def _row(self, moves: list[tuple[int, int, int]]) -> tuple[int, ...]:
@@ -70,7 +73,9 @@ class Network:
         for state in range(self.final):
             for target in self._after_one_token(state, vocabulary):
                 before[target].append(state)
-        callers: dict[int, list[tuple[int, int, int]]] = {}  # by the state that must be known: (caller, machine, state after)
+        callers: dict[
+            int, list[tuple[int, int, int]]
+        ] = {}  # by the state that must be known: (caller, machine, state after)
         for state, calls in enumerate(self.calls):
             for machine, after in calls:
                 for needed in {self.start[machine], after}:
@@ -112,7 +117,9 @@ class Network:
 
 def _byte_classes(moves: list[list[tuple[int, int, int]]]) -> tuple[bytes, int]:
     """Bytes between which no state tells apart, as one class: (class of each byte, number of classes)."""
-    cuts = sorted({0} | {low for row in moves for low, _, _ in row} | {high + 1 for row in moves for _, high, _ in row} - {256})
+    cuts = sorted(
+        {0} | {low for row in moves for low, _, _ in row} | {high + 1 for row in moves for _, high, _ in row} - {256}
+    )
     classes = bytearray(256)
     for number, (low, high) in enumerate(zip(cuts, [*cuts[1:], 256])):
         classes[low:high] = bytes((number,)) * (high - low)

@@ -84,7 +84,9 @@ class Nfa:
                 copy = self.state()
                 self.empty[copy] = [base + 2 * target + (copy - base) % 2 for target in inner.empty[state]]
                 for low, high, target in inner.moves[state]:
-                    self.moves[copy] += [(a, b, base + 2 * target + is_end) for a, b, is_end in _marked(low, high, node.ends)]
+                    self.moves[copy] += [
+                        (a, b, base + 2 * target + is_end) for a, b, is_end in _marked(low, high, node.ends)
+                    ]
         self.empty[start].append(base + 2 * first)
         self.empty[base + 2 * last].append(end)
 

@@ -137,13 +137,18 @@ class States:
 
     def _made(self, waiting: dict[int, set]) -> Frame:
         network, frame = self.network, Frame()
-        frame.waiting = {m: tuple((after, frame if held is None else held) for after, held in each) for m, each in waiting.items()}
+        frame.waiting = {
+            m: tuple((after, frame if held is None else held) for after, held in each) for m, each in waiting.items()
+        }
         frame.distance = dict.fromkeys(waiting, FAR)
         changed = True
         while changed:
             changed = False
             for machine, held in frame.waiting.items():
-                least = min((network.distance[after] + other.distance[network.owner[after]] for after, other in held), default=FAR)
+                least = min(
+                    (network.distance[after] + other.distance[network.owner[after]] for after, other in held),
+                    default=FAR,
+                )
                 if least < frame.distance[machine]:
                     frame.distance[machine], changed = least, True
         return frame

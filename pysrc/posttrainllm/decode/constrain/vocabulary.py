@@ -35,7 +35,12 @@ class Vocabulary:
             if data:
                 branch.tokens.append(number)
         if not self.root.after:
-            raise ConfigError("constraint", "a vocabulary with bytes in its tokens", f"{len(self.tokens)} empty ones came", "pass their bytes")
+            raise ConfigError(
+                "constraint",
+                "a vocabulary with bytes in its tokens",
+                f"{len(self.tokens)} empty ones came",
+                "pass their bytes",
+            )
         self.bytes_only = all(not branch.after for branch in self.root.after.values())
 
     def __len__(self) -> int:
