@@ -14,10 +14,12 @@ from posttrainllm.model.live import GPT
 from posttrainllm.model.program import DLOSS, Program
 from posttrainllm.train import ahead
 from posttrainllm.train.files import opened, write_checkpoint
-from posttrainllm.train.reports import EvalReport, SavedReport, StepReport
+from posttrainllm.train.reports import EvalReport, SavedReport, SkippedReport, StepReport
 from posttrainllm.train.state import checkpoint_of, trainer_of
 from posttrainllm.train.trainer import Live, Trainer
 from posttrainllm.waiting import now
+
+from .half import set_state
 
 pytestmark = pytest.mark.native_only(reason="wgpu-py drives the GPU here; e2e/test_gpu_engine.py trains in the tab")
 CONFIG = GPTConfig(layers=1, channels=16, heads=2, context=16, vocabulary=256, batch=2)
@@ -124,4 +126,35 @@ def test_a_single_step_still_raises(open_gpu):
     trainer.train_step()
     trainer.model.machine.upload(address(DLOSS), struct.pack("<f", math.inf))
     with pytest.raises(NonFiniteError, match="step 2"):
+        trainer.train_step()
+
+
+def half(open_gpu):
+    machine = open_gpu(precision="f16")
+    return trainer_on(machine, steps=60, evaluate_every_steps=60)
+
+
+def test_in_half_precision_an_overflow_skips_a_step_and_training_goes_on(open_gpu):
+    trainer = half(open_gpu)
+    list(trainer.run(5))
+    set_state(trainer.model.machine, 2.0**40)
+    reports = list(trainer.run(60))
+    skipped = [report.step for report in reports if isinstance(report, SkippedReport)]
+    assert 3 <= len(skipped) < 25 and skipped == list(range(skipped[0], skipped[0] + len(skipped)))
+    assert reports[-1].reason == "finished" and trainer.step == 60
+    losses = [report.loss_nats for report in steps_of(reports)]
+    assert all(map(math.isfinite, losses)) and losses[-1] < losses[0]
+    seen = [row["step"] for row in trainer.history]
+    assert seen == [step for step in range(1, 61) if step not in skipped]
+    assert 0 < trainer.model.machine.gradient_scale() < 2.0**40
+
+
+def test_in_half_precision_a_model_that_gives_no_finite_gradient_ends_the_run(open_gpu):
+    trainer = half(open_gpu)
+    trainer.train_step()
+    trainer.model.machine.upload(address(DLOSS), struct.pack("<f", math.nan))
+    before = trainer.model.weights_sha256()
+    reports = list(trainer.run(60))
+    assert reports[-1].reason == "nonfinite" and trainer.model.weights_sha256() == before
+    with pytest.raises(NonFiniteError):
         trainer.train_step()

@@ -7,7 +7,7 @@ import time
 from collections import deque
 
 from ..errors import NonFiniteError
-from .reports import StepReport
+from .reports import Report
 from .schedule import recipe
 
 BLOCK_SECONDS = 0.06
@@ -16,6 +16,8 @@ AHEAD_SECONDS = 0.2
 """Work sent ahead: more than the 100 ms at which a browser may look for finished work."""
 LARGEST_BLOCK = 64
 MOST_BLOCKS = 6
+MOST_SKIPPED = 24
+"""Steps in a row that half precision may skip: the loss scale is halved at each, so after these it is the model that is at fault."""
 
 
 class Ahead:
@@ -28,18 +30,23 @@ class Ahead:
         self._rates: deque[float] = deque()
         self._cursors: deque[tuple[int, dict]] = deque()  # (first step, cursor before it) of the blocks under way
         self._failed: NonFiniteError | None = None
+        self._skipped = 0  # in a row
         self._landed = time.perf_counter()
         self.host_seconds = 0.0
         """Seconds spent here on sending steps and on what came back: what Python costs."""
         if hasattr(trainer.model.machine, "reset_guard"):
             trainer.model.machine.reset_guard()
 
-    async def advance(self, stop: int) -> list[StepReport]:
+    async def advance(self, stop: int) -> list[Report]:
         """Send what there is room for, up to step `stop`, and report what is back. Raises NonFiniteError."""
+        queue = self._queue
+        if self.stuck:
+            if queue.under_way:
+                return await self.settle()
+            self._failed = self._trainer.non_finite(math.inf, math.inf)
         if self._failed:
             await self.settle()
             raise self._failed
-        queue = self._queue
         if not queue.under_way and self._sent == self._trainer.step:
             self._landed = time.perf_counter()  # evaluating and sampling are not the step's time
         await queue.ready()
@@ -50,7 +57,12 @@ class Ahead:
             rows = await queue.landed()
         return self._reports(rows)
 
-    async def settle(self) -> list[StepReport]:
+    @property
+    def stuck(self) -> bool:
+        """Whether half precision skipped so many steps in a row that the scale cannot be the reason."""
+        return self._skipped > MOST_SKIPPED
+
+    async def settle(self) -> list[Report]:
         """Wait for all that was sent."""
         return self._reports(await self._queue.drain())
 
@@ -73,7 +85,7 @@ class Ahead:
         self._sent += count
         self.host_seconds += time.perf_counter() - began
 
-    def _reports(self, rows: list[tuple[float, float]]) -> list[StepReport]:
+    def _reports(self, rows: list[tuple[float, float]]) -> list[Report]:
         at, trainer, reports = time.perf_counter(), self._trainer, []
         seconds = (at - self._landed) / len(rows) if rows else 0.0
         for loss, norm in rows:
@@ -81,8 +93,13 @@ class Ahead:
             if self._failed:
                 continue  # sent behind the bad step: its update was not made
             if not (math.isfinite(loss) and math.isfinite(norm)):
-                self._failed = trainer.non_finite(loss, norm)
+                if trainer.may_skip:
+                    self._skipped += 1
+                    reports.append(trainer.skip())
+                else:
+                    self._failed = trainer.non_finite(loss, norm)
                 continue
+            self._skipped = 0
             reports.append(trainer.record(loss, norm, rate, seconds))
         if rows:
             self._landed = at

@@ -13,7 +13,7 @@ class Report:
 
     @property
     def event(self) -> str:
-        """One of "step", "eval", "sample", "saved", "savefailed", "stopped"."""
+        """One of "step", "skipped", "eval", "sample", "saved", "savefailed", "stopped"."""
         return type(self).__name__.removesuffix("Report").lower()
 
     def to_dict(self) -> dict:
@@ -30,6 +30,11 @@ class StepReport(Report):
     learning_rate: float
     tokens: int
     seconds: float
+
+
+@dataclass(frozen=True)
+class SkippedReport(Report):
+    """In half precision: a gradient overflowed, so this step changed no weight and the loss scale was halved. The step counts."""
 
 
 @dataclass(frozen=True)

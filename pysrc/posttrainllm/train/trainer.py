@@ -17,9 +17,11 @@ from ..decode.generate import write_async
 from ..errors import ConfigError, NonFiniteError, StoreError
 from ..model.live import GPT
 from ..waiting import each_now, now
-from .ahead import Ahead
+from .ahead import MOST_SKIPPED, Ahead
 from .history import append
-from .reports import EvalReport, Report, SampleReport, SavedReport, SaveFailedReport, StepReport, StoppedReport
+from .reports import (
+    EvalReport, Report, SampleReport, SavedReport, SaveFailedReport, SkippedReport, StepReport, StoppedReport,
+)  # fmt: skip
 from .schedule import recipe
 from .settings import training_settings
 
@@ -83,15 +85,29 @@ class Trainer:
         return self.model.config.batch * self.model.config.context
 
     async def train_step_async(self) -> StepReport:
-        """One step. Raises NonFiniteError, with the weights as they were before it."""
-        began = time.perf_counter()
-        cursor = self.batches.cursor
-        values = recipe(self.step + 1, self.settings)
-        loss, norm = await self.model.step_async(*self.batches.next(), values)
-        if not (math.isfinite(loss) and math.isfinite(norm)):
-            self.batches = self.batches_at(cursor)
-            raise self.non_finite(loss, norm)
-        return self.record(loss, norm, values[0], time.perf_counter() - began)
+        """One step; in half precision the first that was not skipped. Raises NonFiniteError, with the weights as they were."""
+        skipped = 0
+        while True:
+            began, cursor = time.perf_counter(), self.batches.cursor
+            values = recipe(self.step + 1, self.settings)
+            loss, norm = await self.model.step_async(*self.batches.next(), values)
+            if math.isfinite(loss) and math.isfinite(norm):
+                return self.record(loss, norm, values[0], time.perf_counter() - began)
+            if not self.may_skip or skipped >= MOST_SKIPPED:
+                self.batches = self.batches_at(cursor)
+                raise self.non_finite(loss, norm)
+            skipped += 1
+            self.skip()
+
+    @property
+    def may_skip(self) -> bool:
+        """Whether a gradient that is not finite only means that the loss scale was too large."""
+        return getattr(self.model.machine, "precision", "f32") == "f16"
+
+    def skip(self) -> SkippedReport:
+        """A step changed nothing: count it, so that data, schedule and number of steps stay together."""
+        self.step += 1
+        return SkippedReport(self.step)
 
     def train_step(self) -> StepReport:
         """`train_step_async`, from plain code."""
@@ -165,7 +181,7 @@ class Trainer:
         self._ahead = Ahead(self, queue) if queue else None
         if not self.history:
             yield [await self.evaluate_async()]
-        reason, message = "finished", ""
+        reason, message = "", ""
         every = self.settings["evaluate_every_steps"]
         while self.step < self.until:
             if live.asked() == "stop":
@@ -190,9 +206,11 @@ class Trainer:
             if live.save and live.save_seconds and at - saved >= live.save_seconds and self.step < self.until:
                 yield [*await self.settle(), await self.saved(live)]
                 saved = time.perf_counter()
+        if not reason and self._ahead and self._ahead.stuck:
+            reason, message = "nonfinite", str(self.non_finite(math.inf, math.inf))
         if live.save and not self.broken:
             yield [await self.saved(live)]
-        yield [StoppedReport(self.step, reason, message or f"Finished: {self.step:,} steps are done.")]
+        yield [StoppedReport(self.step, reason or "finished", message or f"Finished: {self.step:,} steps are done.")]
 
     def _broken_sentence(self) -> str:
         return (
