@@ -90,3 +90,85 @@ const WEIGHT_TILES = 1u;
 //! include attention_paired_queries
 //! end
 //! end
+
+//! kernel attention_cached
+// One text: keys and values of all positions stand in a cache of P rows. A first dispatch stores the T new rows there; then a
+// workgroup takes one row of one head: a thread scores every THREADS-th key, and after the softmax SHARES threads share the
+// keys of each element of the result. Every sum has one order, which does not depend on T.
+//! include element
+const MOST = 2048u; // positions
+const WIDTH = 8u; // elements of a head
+//! include reduce
+const SHARES = THREADS / WIDTH;
+struct Sizes { T: u32, H: u32, P: u32, scale: f32, count: u32 } // count: elements of k, and of v, in all new rows
+@group(0) @binding(0) var<storage, read> qkv: array<Stored>; // [T,3C]
+@group(0) @binding(1) var<storage, read> position: array<i32>; // [1]
+@group(0) @binding(2) var<storage, read_write> keys: array<Element>; // [P,C]
+@group(0) @binding(3) var<storage, read_write> values: array<Element>; // [P,C]
+@group(0) @binding(4) var<storage, read_write> y: array<Stored>; // [T,C]
+@group(0) @binding(15) var<uniform> sizes: Sizes;
+var<workgroup> query: array<Element, WIDTH>;
+var<workgroup> weights: array<f32, MOST>;
+var<workgroup> parts: array<Element, THREADS>;
+
+@compute @workgroup_size(THREADS)
+fn attention_cached(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) lane: u32) {
+    let row = group.x;
+    let width = sizes.H * WIDTH;
+    let head = group.y * WIDTH;
+    let seen = min(u32(position[0]) + row + 1u, min(sizes.P, MOST));
+    if (lane < WIDTH) {
+        query[lane] = Element(qkv[row * 3u * width + head + lane]) * sizes.scale;
+    }
+    workgroupBarrier();
+    var top = -3.4e38;
+    for (var j = lane; j < seen; j += THREADS) {
+        var sum = Element(0.0);
+        for (var e = 0u; e < WIDTH; e++) {
+            sum += query[e] * keys[j * width + head + e];
+        }
+//! if VECTORS
+        let score = (sum.x + sum.y) + (sum.z + sum.w);
+//! else
+        let score = sum;
+//! end
+        weights[j] = score;
+        top = max(top, score);
+    }
+    top = reduce_max(top, lane);
+    var total = 0.0;
+    for (var j = lane; j < seen; j += THREADS) {
+        let weight = exp(weights[j] - top);
+        weights[j] = weight;
+        total += weight;
+    }
+    total = reduce_sum(total, lane);
+    let share = lane / WIDTH;
+    let e = head + lane % WIDTH;
+    var sum = Element(0.0);
+    if (share < SHARES) {
+        for (var j = share; j < seen; j += SHARES) {
+            sum += weights[j] * values[j * width + e];
+        }
+    }
+    parts[lane] = sum;
+    workgroupBarrier();
+    if (lane < WIDTH) {
+        for (var other = 1u; other < SHARES; other++) {
+            sum += parts[other * WIDTH + lane];
+        }
+        y[row * width + e] = Stored(sum / total);
+    }
+}
+
+@compute @workgroup_size(256)
+fn attention_cached_store(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u, @builtin(local_invocation_index) lane: u32) {
+    let i = flat_index(group, groups, lane);
+    if (i < sizes.count) {
+        let width = sizes.H * WIDTH;
+        let from_row = i / width * 3u * width + i % width;
+        let to = u32(position[0]) * width + i;
+        keys[to] = Element(qkv[from_row + width]);
+        values[to] = Element(qkv[from_row + 2u * width]);
+    }
+}
