@@ -41,6 +41,7 @@ class PageHost(Host):
         self.gpu = None  # the machine in use, where it is a GPU
         self._tiles = ""
         self._gpu_engine, self._tested, self._no_gpu, self._gpu_description = None, None, "", ""
+        self._gpu_features: list[str] | None = None  # unknown
 
     async def open_machine(self, total_bytes: int):
         if self.device in ("auto", "webgpu"):
@@ -64,7 +65,7 @@ class PageHost(Host):
             await host.load_numpy()
             await self._recall_tiles()
             machine = await open_webgpu(precision=self.precision, engine=self._gpu_engine)
-            self._gpu_description = machine.description
+            self._gpu_description, self._gpu_features = machine.description, sorted(machine.features)
             if machine.software and self.device == "auto":
                 self._no_gpu = f"{machine.description} is a CPU that plays a GPU: the C++ engine is faster."
             elif (machine.engine, self.precision) != self._tested:
@@ -107,7 +108,7 @@ class PageHost(Host):
 
     def offers(self) -> list[dict]:
         gpu = {
-            "name": "webgpu", "description": self._gpu_description or "GPU (WebGPU)", "chosen": False,
+            "name": "webgpu", "description": self._gpu_description or "GPU (WebGPU)", "features": self._gpu_features, "chosen": False,
             "available": bool(host.has_gpu()), "why": self._no_gpu or "Not in use now.",
         }
         cpu = {"name": "cpu", "description": "CPU, WebAssembly SIMD", "chosen": False, "available": True, "why": "Always there."}

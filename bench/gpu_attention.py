@@ -106,7 +106,8 @@ def modules(sizes: dict[str, int], label: str, precision: str, units: bool = Tru
         tape, arguments = tape_of(name, sizes), kernel(name).args
         for entry, _ in entries:
             for tile in attention_tiles.candidates(entry, sizes["D"], options):
-                chosen = {key_of(entry, sizes["D"], precision): as_choice(tile)}
+                key = key_of(entry, sizes["B"] * sizes["H"], sizes["T"], sizes["D"], precision)
+                chosen = {key: as_choice(tile)}
                 lowered = lower(tape, replace(options, tiles=chosen)).dispatches
                 dispatch = next(each for each in lowered if each.entry == entry)
                 outputs = {index for index, a in enumerate(arguments) if a.role != "in"}

@@ -11,10 +11,12 @@ from posttrainllm.backends.gpu.tiles import MatmulTile
 from posttrainllm.dims import product
 from posttrainllm.errors import DeviceError
 
+TWO = {"BUFFERS": 2}
 SWEEP = [
-    MatmulTile(128, 128, 16, 16, 8), MatmulTile(128, 128, 16, 8, 8), MatmulTile(128, 128, 8, 16, 8), MatmulTile(128, 64, 16, 8, 8),
-    MatmulTile(64, 64, 16, 8, 8), MatmulTile(256, 128, 16, 16, 8), MatmulTile(256, 64, 16, 16, 8), MatmulTile(128, 256, 8, 16, 16),
-    MatmulTile(128, 128, 16, 16, 16), MatmulTile(128, 128, 32, 16, 8),
+    MatmulTile(128, 128, 16, 16, 8), MatmulTile(128, 128, 8, 16, 8, **TWO), MatmulTile(128, 128, 16, 16, 8, **TWO),
+    MatmulTile(128, 128, 8, 8, 8, **TWO), MatmulTile(128, 128, 16, 8, 8), MatmulTile(256, 128, 8, 16, 8, **TWO), MatmulTile(256, 128, 16, 16, 8),
+    MatmulTile(128, 64, 16, 8, 8), MatmulTile(128, 64, 16, 8, 8, **TWO), MatmulTile(64, 64, 16, 8, 8), MatmulTile(64, 64, 16, 8, 8, **TWO),
+    MatmulTile(256, 64, 8, 16, 8, **TWO), MatmulTile(128, 256, 8, 16, 16, **TWO),
 ]  # fmt: skip
 HALF_SWEEP = [
     MatmulTile(128, 128, 16, 16, 8),

@@ -24,7 +24,7 @@ MORE = (
     TensorTile(2, 4, 4, 2, 32, 2), TensorTile(2, 2, 4, 4, 32, 2), TensorTile(4, 8, 2, 2, 32), TensorTile(2, 8, 2, 2, 32, 2),
 )  # fmt: skip
 TILES = tuple(dict.fromkeys((*subjects.TENSOR, *MORE)))
-PLAIN = (MatmulTile(128, 128, 16, 16, 8), MatmulTile(128, 128, 16, 8, 8))
+PLAIN = (MatmulTile(128, 128, 16, 16, 8), MatmulTile(128, 128, 8, 16, 8, BUFFERS=2))
 HALF = (*PLAIN[:1], *subjects.HALF)
 STEP_SHAPES = [
     (4096, 2304, 768),

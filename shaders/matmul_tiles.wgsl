@@ -1,6 +1,8 @@
 // The product by ordinary arithmetic, in tiles of TILE_M × TILE_N a workgroup and THREAD_M × THREAD_N a thread, TILE_K at a
 // time through workgroup memory. The next blocks are on their way to registers while this tile is multiplied. A tile is read
-// from memory in blocks of 4 × 4, which a thread turns where they lie along k.
+// from memory in blocks of 4 × 4, which a thread turns where they lie along k. With two BUFFERS the next tile is written while
+// slower threads still multiply this one: a barrier a tile, not two.
+const BUFFERS = 1u;
 const HALF_TILES = false; // workgroup memory holds halves: twice the tile in the same memory, a conversion a value read
 const TILE_M = 64u;
 const TILE_N = 64u;
@@ -30,8 +32,10 @@ alias Block = mat4x4f;
 //! end
 // Rows of one k. The k of an access is written out as a number, so that the check of the other index, which drivers and
 // browsers add, is the same for all of them and is made once.
-var<workgroup> tile_a: array<array<TileVector, ROW_A>, TILE_K>;
-var<workgroup> tile_b: array<array<TileVector, ROW_B>, TILE_K>;
+//! unroll h BUFFERS
+var<workgroup> tile_a{h}: array<array<TileVector, ROW_A>, TILE_K>;
+var<workgroup> tile_b{h}: array<array<TileVector, ROW_B>, TILE_K>;
+//! end
 
 // Four floats of a row of a from `column` on; zero outside.
 fn row_of_a(row: u32, column: u32, rows: u32, columns: u32, stride: u32) -> TileVector {
@@ -124,7 +128,8 @@ fn load_block(block: u32, first_m: u32, first_n: u32, k: u32, stop: u32) -> Bloc
     return block_of_b(block - BLOCKS_A, first_n, k, stop);
 }
 
-fn store_block(block: u32, value: Block) {
+//! unroll h BUFFERS
+fn store_block_{h}(block: u32, value: Block) {
     if (block < BLOCKS_A) {
 //! if A_ALONG_K && K_FIRST
         let k = block % BLOCKS_K * 4u;
@@ -134,7 +139,7 @@ fn store_block(block: u32, value: Block) {
         let m = block % ROW_A;
 //! end
 //! unroll c 4
-        tile_a[k + {c}u][m] = value[{c}];
+        tile_a{h}[k + {c}u][m] = value[{c}];
 //! end
     } else if (block < BLOCKS_A + BLOCKS_B) {
         let other = block - BLOCKS_A;
@@ -146,10 +151,11 @@ fn store_block(block: u32, value: Block) {
         let n = other % ROW_B;
 //! end
 //! unroll c 4
-        tile_b[k + {c}u][n] = value[{c}];
+        tile_b{h}[k + {c}u][n] = value[{c}];
 //! end
     }
 }
+//! end
 
 // The thread's sums: sum_qrj is row 4·(ty + q·TY) + r of the tile, columns 4·(tx + j·TX) … + 3.
 //! unroll q QUADS_M
@@ -166,24 +172,34 @@ fn multiply(first_m: u32, first_n: u32, start: u32, stop: u32, lane: u32) {
 //! unroll s LOADS
     var staged_{s} = load_block(lane + {s}u * THREADS, first_m, first_n, start, stop);
 //! end
-    for (var k = start; k < stop; k += TILE_K) {
+    for (var k = start; k < stop; k += BUFFERS * TILE_K) {
+//! unroll h BUFFERS
+//! if BUFFERS == 1
         workgroupBarrier();
+//! end
 //! unroll s LOADS
-        store_block(lane + {s}u * THREADS, staged_{s});
+        store_block_{h}(lane + {s}u * THREADS, staged_{s});
 //! end
         workgroupBarrier();
+//! if BUFFERS == 1
         if (k + TILE_K < stop) {
 //! unroll s LOADS
             staged_{s} = load_block(lane + {s}u * THREADS, first_m, first_n, k + TILE_K, stop);
 //! end
         }
+//! else
+        // Past the end this gives zeros, which the other buffer's turn may then multiply.
+//! unroll s LOADS
+        staged_{s} = load_block(lane + {s}u * THREADS, first_m, first_n, k + {h+1}u * TILE_K, stop);
+//! end
+//! end
 //! unroll i TILE_K
         {
 //! unroll q QUADS_M
-            let a{q} = vec4f(tile_a[{i}][ty + {q}u * TY]);
+            let a{q} = vec4f(tile_a{h}[{i}][ty + {q}u * TY]);
 //! end
 //! unroll j QUADS_N
-            let b{j} = vec4f(tile_b[{i}][tx + {j}u * TX]);
+            let b{j} = vec4f(tile_b{h}[{i}][tx + {j}u * TX]);
 //! end
 //! unroll q QUADS_M
 //! unroll r 4
@@ -197,9 +213,10 @@ fn multiply(first_m: u32, first_n: u32, start: u32, stop: u32, lane: u32) {
 //! if COLUMN_SUMS
         if (first_m == 0u && lane < ROW_B) {
             for (var i = 0u; i < TILE_K; i++) {
-                column_sum += vec4f(tile_b[i][lane]);
+                column_sum += vec4f(tile_b{h}[i][lane]);
             }
         }
+//! end
 //! end
     }
 }

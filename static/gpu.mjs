@@ -135,11 +135,13 @@ class Engine {
         binding, visibility: GPUShaderStage.COMPUTE, buffer: { type: writes ? "storage" : "read-only-storage" },
       }));
       entries.push({ binding: 15, visibility: GPUShaderStage.COMPUTE, buffer: { type: "uniform" } });
+      this.device.pushErrorScope("validation"); // a refused module rejects the promise below, and says why there: no fault of the engine
       const layout = this.device.createBindGroupLayout({ entries });
       const module = this.device.createShaderModule({ code: source });
       const made = this.device.createComputePipelineAsync({
         layout: this.device.createPipelineLayout({ bindGroupLayouts: [layout] }), compute: { module, entryPoint: entry },
       });
+      this.device.popErrorScope().catch(() => {});
       this.pipelines.set(key, made.then((pipeline) => ({ pipeline, layout }), async (error) => {
         const notes = (await module.getCompilationInfo()).messages.map((note) => `line ${note.lineNum}: ${note.message}`);
         throw new Error(`${entry}: ${notes.join("; ") || error.message}`);
@@ -268,7 +270,10 @@ class Engine {
   /** Gives back the pipelines that only `losers` use (lists of prepared tapes' keys). */
   forget(losers, winners) {
     const kept = new Set([...winners].flatMap((made) => made.keys));
-    for (const made of losers) for (const key of made.keys) if (!kept.has(key)) this.pipelines.delete(key);
+    for (const made of losers) {
+      made.release();
+      for (const key of made.keys) if (!kept.has(key)) this.pipelines.delete(key);
+    }
   }
 
   /** What takes blocks of training steps; `parts` is JSON: [[start in a row, number, offset, bytes]…]. */

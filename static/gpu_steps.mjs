@@ -11,7 +11,7 @@ const FIRST_PARTS = 8; // submits of a step while nobody knows how long it takes
  */
 export class Steps {
   constructor(engine, parts, rowBytes, index, offset, bytes) {
-    Object.assign(this, { engine, parts, rowBytes, index, offset, bytes, flying: [], arrived: [], feed: null, landedAt: 0, began: 0, counted: 0 });
+    Object.assign(this, { engine, parts, rowBytes, index, offset, bytes, flying: [], arrived: [], feed: null, landedAt: 0, began: 0, counted: 0, spentMs: 0 });
   }
 
   get underWay() {
@@ -48,6 +48,7 @@ export class Steps {
         }
       }
     });
+    this.spentMs += performance.now() - sent;
     const before = this.flying.at(-1);
     const landed = staging.mapAsync(GPUMapMode.READ, 0, count * bytes).then(async () => {
       await before; // rows stay in order

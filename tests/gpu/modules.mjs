@@ -120,15 +120,16 @@ async function unlike({ key, outputs: asked }) {
     staging.destroy();
   }
   if (!firsts.has(key)) return firsts.set(key, found), null;
-  return Math.max(...firsts.get(key).map((first, n) => {
+  const shares = firsts.get(key).map((first, n) => {
     let most = 0, off = 0;
     first.forEach((value, i) => {
       most = Math.max(most, Math.abs(value));
       const error = Math.abs(value - found[n][i]);
       off = Math.max(off, Number.isFinite(error) ? error : 1e9);
     });
-    return most ? off / most : 1e9;
-  }));
+    return most ? off / most : off ? 1e9 : null; // null: bound, and left at nothing by both
+  }).filter((share) => share !== null);
+  return shares.length ? Math.max(...shares) : 1e9;
 }
 
 async function measured(module, { group, pipeline }) {

@@ -253,7 +253,7 @@ def test_modules_through_tint():
 
 def test_matrix_units_only_where_a_probe_chose_them():
     limits = Limits(workgroup_memory_bytes=49152, invocations=1024)
-    shape, key = ("attention", 48, 1024, 64), attention_tiles.key_of("attention", 64, "f16")
+    shape, key = ("attention", 48, 1024, 64), attention_tiles.key_of("attention", 48, 1024, 64, "f16")
     units = Options(limits, "f16", ((16, 16, 16),))
     assert any(isinstance(tile, TensorTile) for tile in attention_tiles.candidates("attention", 64, units))
     assert isinstance(attention_tiles.attention_tile(*shape, units), AttentionTile)

@@ -135,6 +135,13 @@ def test_half_precision(device, name, tiles):
             check(device, name, sizes, QUICK | {"HALF": True, "HALF_TILES": tiles}, chunks)
 
 
+@pytest.mark.parametrize("name", LETTERS)
+def test_two_buffers(device, name):
+    for sizes in (SIZES, ODD, {"R": 8, "I": 8, "O": 8, "C": 8, "V": 8}):
+        for chunks in (1, 2):
+            check(device, name, sizes, QUICK | {"BUFFERS": 2}, chunks)
+
+
 @pytest.mark.parametrize("buffers, wide, depth", [(1, True, 16), (2, True, 32), (1, False, 32), (2, False, 16)])
 @pytest.mark.parametrize("name", LETTERS)
 def test_matrix_units_emulated(device, name, buffers, wide, depth):

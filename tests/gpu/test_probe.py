@@ -46,7 +46,7 @@ def test_a_step_is_measured_and_the_fastest_is_taken(real_gpu, caplog):
     products = [choice for key, choice in found.items() if not key.startswith("attention")]
     assert all(of_choice(choice)[0] in (*QUICK, tiles.MIDDLE) for choice in products)
     assert {key for key in found if key.startswith("attention")} == {
-        f"{entry} 16 f32" for entry in attention_tiles.CANDIDATES
+        f"{entry} 4x32x16 f32" for entry in attention_tiles.CANDIDATES
     }
     assert len([line for line in caplog.messages if "tried, the slowest" in line]) == len(found)
 

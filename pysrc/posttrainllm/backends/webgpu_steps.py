@@ -9,6 +9,7 @@ from collections import deque
 SUBMIT_SECONDS = 0.1
 """A submit is kept shorter than this: drivers end longer ones, and a screen waits for them."""
 TOGETHER_SECONDS = 0.002
+LOOK_SECONDS = 2e-4
 FIRST_PARTS = 8
 """Submits of a step while nobody knows how long it takes."""
 
@@ -39,6 +40,17 @@ class Pace:
     def steps_a_submit(self) -> int:
         """Steps in one submit, where a step needs no more than one."""
         return max(1, int(SUBMIT_SECONDS / self.step_seconds)) if self.step_seconds else 1
+
+
+class Asleep:
+    """In the place of wgpu-py's polling thread."""
+
+    def get_token(self) -> Asleep:
+        """What a promise would hold the thread awake with."""
+        return self
+
+    def set_done(self) -> None:
+        """The promise is resolved."""
 
 
 class StepQueue:
@@ -85,8 +97,18 @@ class StepQueue:
             if (number + 1) % bundle == 0 or number + 1 == count:
                 machine.submit(encoder)
                 encoder = machine._device.create_command_encoder()
-        promise = machine._call(staging.map_async, machine._wgpu.MapMode.READ, 0, count * self._nbytes)
-        self._flying.append((staging, count, promise, sent))
+        self._flying.append((staging, count, self._map(staging, count * self._nbytes), sent))
+
+    def _map(self, staging, nbytes: int):
+        """Ask for a buffer's bytes. wgpu-py would wait for them on a thread of its own, and while that waits for the GPU no
+        submit goes through: so it is kept asleep, and poll() and landed() look themselves.
+        """
+        device = self._machine._device
+        poller, device._poller = device._poller, Asleep()
+        try:
+            return self._machine._call(staging.map_async, "READ_NOSYNC", 0, nbytes)
+        finally:
+            device._poller = poller
 
     def _staging(self, nbytes: int):
         for index, buffer in enumerate(self._free):
@@ -97,10 +119,13 @@ class StepQueue:
     def _take(self, wait: bool) -> bool:
         """Move the oldest block to the arrived rows; False when it is still under way."""
         staging, count, promise, sent = self._flying[0]
-        if wait:
-            self._machine._call(promise.sync_wait)
-        elif staging.map_state != "mapped":
+        self._machine._call(self._machine._device._poll)
+        while wait and promise._state == "pending":
+            time.sleep(LOOK_SECONDS)
+            self._machine._call(self._machine._device._poll)
+        if promise._state == "pending":
             return False
+        self._machine._call(promise.sync_wait)
         data = bytes(self._machine._call(staging.read_mapped, 0, count * self._nbytes))
         staging.unmap()
         self._flying.popleft()

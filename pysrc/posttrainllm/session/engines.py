@@ -6,7 +6,6 @@ Events: engine (another one is used now), preparing (pipelines compile), recover
 from __future__ import annotations
 
 from ..errors import ConfigError, DeviceError, DeviceLostError, PostTrainError
-from ..model.live import GPT
 from ..train.state import checkpoint_of, model_of, trainer_of, weights_checkpoint
 
 PRECISIONS = ("f32", "f16")
@@ -116,28 +115,28 @@ class Engines:
         if not isinstance(error, DeviceLostError) or self.recoveries > 1:
             session.host.prefer("cpu", "f32")
         try:
-            _close(model)
-            machine = await session.host.open_machine(session.need_bytes())
+            need_bytes = session.need_bytes()
+            self.drop_broken()
+            machine = await session.host.open_machine(need_bytes)
             try:
                 await self._settle_on(machine, checkpoint, trainer)
             except BaseException:
                 machine.close()
                 raise
         except PostTrainError as another:
-            session.model = None  # it is gone; its run is opened anew from the save
             session.fail(another)
             return False
         step = training.trainer.step
         where = "a fresh GPU device" if session.engine["name"] == "webgpu" else "the CPU engine"
-        message = f"{error} It goes on from the last save, step {step:,}, on {where}."
+        came = error.parts[2] or str(error).rstrip(".")
+        message = f"The GPU had a fault: {came}. The run goes on from its last save, step {step:,}, on {where}."
         session.emit("recovered", message=message, step=step, lost_steps=trainer.step - step, engine=session.engine)
         self._tell()
         return True
 
-
-def _close(model: GPT) -> None:
-    """A machine that failed may fail again when it is closed."""
-    try:
-        model.close()
-    except Exception:  # noqa: BLE001 - it is gone either way
-        pass
+    def drop_broken(self) -> None:
+        """Let go of a live model whose machine failed, and may fail again when it is closed."""
+        try:
+            self._session.drop_model()
+        except Exception:  # noqa: BLE001 - it is gone either way
+            self._session.model = None

@@ -213,6 +213,7 @@ class Runs:
             corpus={"name": checkpoint.corpus.get("name"), "sha256": checkpoint.corpus.get("sha256"), "available": corpus is not None},
             resumable=checkpoint.resumable,
             note=run.recovered,
+            memory=self._session.model.memory(),
         )
 
     # Changing the list

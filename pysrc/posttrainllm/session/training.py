@@ -9,7 +9,7 @@ import math
 import time
 
 from ..decode.generate import write_async
-from ..errors import ConfigError, PostTrainError, StoreError
+from ..errors import ConfigError, DeviceError, PostTrainError, StoreError
 from ..train.reports import EvalReport, StepReport, StoppedReport
 from ..train.settings import training_settings
 from ..train.trainer import Trainer
@@ -155,6 +155,7 @@ class Training:
         until = self.trainer.until if going else trainer.settings["steps"]
         self.trainer, self._sample, self._recent = trainer, None, []
         trainer.settings["steps"] = trainer.until = until
+        self._rows = [row for row in self._rows if row[0] <= trainer.step]  # steps after it are trained again
         if going:
             self._reports = trainer.blocks(until)
 
@@ -333,3 +334,6 @@ class Training:
         self._session.fail(error, self._request)
         if was_active:
             self._say_stopped("error", str(error), False)
+            if isinstance(error, DeviceError):  # its numbers are not to be had any more: the run is opened anew from the save
+                self.trainer = None
+                self._session.engines.drop_broken()

@@ -147,14 +147,13 @@ FLAT = {"RESIDENT": True, "UNROLL_D": 16, "UNROLL_T": 8}  # no loop is left
 BACKWARD = (
     AttentionTile(32, 32, 0, 8, 4, **STAY, PAIRED=True),
     AttentionTile(32, 32, 0, 4, 4, **STAY, PAIRED=True),
-    AttentionTile(32, 32, 0, 4, 4, **STAY, SPARE=True),
-    AttentionTile(32, 32, 0, 8, 4, **STAY, PAIRED=True, PREFETCH=True),
     AttentionTile(32, 32, 0, 8, 4, **FLAT, PAIRED=True),
     AttentionTile(32, 32, 0, 4, 4, **FLAT, PAIRED=True),
-    AttentionTile(32, 32, 0, 4, 4, **STAY, PAIRED=True, PREFETCH=True),
-    AttentionTile(32, 32, 0, 4, 4, **FLAT, SPARE=True),
-    AttentionTile(64, 16, 0, 4, 4, **STAY),
     AttentionTile(64, 32, 0, 8, 4, **STAY, PAIRED=True),
+    AttentionTile(32, 32, 0, 4, 4, **STAY, PAIRED=True, PREFETCH=True),
+    AttentionTile(32, 32, 0, 8, 4, **STAY, PAIRED=True, PREFETCH=True),
+    AttentionTile(32, 32, 0, 4, 4, **STAY, SPARE=True),
+    AttentionTile(64, 16, 0, 4, 4, **STAY),
     AttentionTile(32, 16, 0, 4, 4, **STAY, PAIRED=True),
     AttentionTile(32, 32, 32),
 )
@@ -163,12 +162,13 @@ CANDIDATES = {
         AttentionTile(64, 64, 32, 4, 8, 2),
         AttentionTile(64, 32, 0, 8, 4, **STAY, PREFETCH=True, SPARE=True),
         AttentionTile(64, 32, 0, 4, 4, **STAY, PREFETCH=True, SPARE=True),
-        AttentionTile(32, 64, 0, 4, 8, **STAY, PREFETCH=True),
+        AttentionTile(32, 64, 0, 4, 8, **STAY),
+        AttentionTile(64, 64, 0, 8, 4, **STAY),
         AttentionTile(64, 32, 0, 8, 4, **STAY, SPARE=True),
         AttentionTile(64, 32, 0, 8, 4, **FLAT, PREFETCH=True, SPARE=True),
+        AttentionTile(64, 32, 0, 4, 4, **STAY),
         AttentionTile(32, 64, 0, 4, 8, **FLAT, PREFETCH=True),
-        AttentionTile(64, 64, 0, 4, 8, **STAY, PREFETCH=True),
-        AttentionTile(32, 32, 0, 4, 4, **FLAT, PREFETCH=True, SPARE=True),
+        AttentionTile(32, 32, 0, 4, 4, **STAY, SPARE=True),
         AttentionTile(32, 16, 0, 4, 4, **STAY, PREFETCH=True),
         AttentionTile(32, 32, 32),
     ),
@@ -191,9 +191,9 @@ def candidates(entry: str, width: int, options: Options) -> list[AttentionTile |
     return [tile for tile in (*CANDIDATES[entry], *TENSOR_CANDIDATES) if tile.suits(options, entry, width)]
 
 
-def key_of(entry: str, width: int, precision: str) -> str:
-    """The name of an entry at a head width in what a probe found."""
-    return f"{entry} {width} {precision}"
+def key_of(entry: str, heads: int, time: int, width: int, precision: str) -> str:
+    """The name of an entry at its sizes (see `attention_tile`) in what a probe found."""
+    return f"{entry} {heads}x{time}x{width} {precision}"
 
 
 def as_choice(tile: AttentionTile | TensorTile) -> list:
@@ -211,7 +211,7 @@ def attention_tile(entry: str, heads: int, time: int, width: int, options: Optio
     """The tile for `heads` = B·H heads of `width` D over T rows. Matrix units only where a probe saw them right."""
     if entry in FORCED:
         return FORCED[entry]
-    chosen = (options.tiles or {}).get(key_of(entry, width, options.precision))
+    chosen = (options.tiles or {}).get(key_of(entry, heads, time, width, options.precision))
     if chosen:
         tile = of_choice(chosen)
         if tile.suits(options, entry, width):

@@ -124,7 +124,7 @@ class Attention:
 
     def key(self, precision: str) -> str:
         """Its name in what is found."""
-        return attention.key_of(self.entry, self.D, precision)
+        return attention.key_of(self.entry, self.B * self.H, self.T, self.D, precision)
 
     def choices(self, options: Options) -> list[list]:
         """The tile taken without a measurement, and a few of those that a device can run."""

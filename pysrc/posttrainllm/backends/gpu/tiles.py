@@ -37,11 +37,12 @@ class MatmulTile:
     THREAD_N: int
     K_FIRST: bool = True
     HALF_TILES: bool = False
+    BUFFERS: int = 1
 
     @property
     def memory_bytes(self) -> int:
         """Workgroup memory."""
-        return (self.TILE_M + self.TILE_N) * self.TILE_K * (2 if self.HALF_TILES else 4)
+        return self.BUFFERS * (self.TILE_M + self.TILE_N) * self.TILE_K * (2 if self.HALF_TILES else 4)
 
     @property
     def threads(self) -> int:
