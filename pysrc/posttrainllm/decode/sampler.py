@@ -78,19 +78,27 @@ class Sampler:
                     value / settings.repetition_penalty if value > 0 else value * settings.repetition_penalty
                 )
         if settings.temperature == 0:
-            return max(range(len(scores)), key=scores.__getitem__)
-        order = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)
-        if settings.top_k:
-            order = order[: settings.top_k]
-        top = scores[order[0]]
-        weights = [math.exp((scores[token] - top) / settings.temperature) for token in order]
+            return scores.index(max(scores))
+        ranked = sorted(scores, reverse=True)  # of plain numbers: sorting tokens by their scores takes twice as long
+        top, temperature = ranked[0], settings.temperature
+        weights = [math.exp((score - top) / temperature) for score in ranked[: settings.top_k or None]]
         weights = _cut(weights, settings.top_p, settings.min_p)
         point = self.uniform() * math.fsum(weights)
-        for token, weight in zip(order, weights):
+        rank = 0
+        for weight in weights[:-1]:
             point -= weight
             if point < 0:
-                return token
-        return order[len(weights) - 1]
+                break
+            rank += 1
+        return _at_rank(scores, ranked, rank)
+
+
+def _at_rank(scores: list[float], ranked: list[float], rank: int) -> int:
+    """The token of that rank: of equal scores the lowest token comes first."""
+    score, token = ranked[rank], -1
+    for _ in range(rank - ranked.index(score) + 1):
+        token = scores.index(score, token + 1)
+    return token
 
 
 def _cut(weights: list[float], top_p: float, min_p: float) -> list[float]:
