@@ -11,7 +11,7 @@ import subprocess
 from dataclasses import replace
 
 from posttrainllm.backends.gpu import attention_tiles
-from posttrainllm.backends.gpu.attention_tiles import ENTRIES, as_choice, key_of
+from posttrainllm.backends.gpu.attention_tiles import ENTRIES, TensorTile, as_choice, key_of
 from posttrainllm.backends.gpu.lower import lower
 from posttrainllm.backends.gpu.options import Options
 from posttrainllm.backends.webgpu import WebGPUMachine
@@ -27,6 +27,8 @@ from bench.gpu_tensor import FLAGS, LIMITS, SCRIPT
 PRODUCTS = {"attention": 2, "attention_backward": 3, "attention_backward_keys": 4}
 """Multiplications of T × D by T of each pass. The forward by matrix units makes one more; it is not counted."""
 PRESETS = ["gpt2-bytes", "huge", "medium"]
+PLAIN_BESIDE = 3
+"""Plain tiles that are measured through Dawn where there are matrix units: what they do is known from single precision."""
 UNLIKE = {"f32": 1e-4, "f16": 1e-2}
 """How far a tile's results may be from the first one's, over the largest of them: rounding, in another order."""
 
@@ -105,7 +107,10 @@ def modules(sizes: dict[str, int], label: str, precision: str, units: bool = Tru
     for name, entries in ENTRIES.items():
         tape, arguments = tape_of(name, sizes), kernel(name).args
         for entry, _ in entries:
-            for tile in attention_tiles.candidates(entry, sizes["D"], options):
+            tiles = attention_tiles.candidates(entry, sizes["D"], options)
+            units = [tile for tile in tiles if isinstance(tile, TensorTile)]
+            plain = [tile for tile in tiles if tile not in units]
+            for tile in plain[:PLAIN_BESIDE] + units if units else plain:
                 key = key_of(entry, sizes["B"] * sizes["H"], sizes["T"], sizes["D"], precision)
                 chosen = {key: as_choice(tile)}
                 lowered = lower(tape, replace(options, tiles=chosen)).dispatches

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import tempfile
 
 from ..errors import DeviceUnavailableError
 from .gpu.limits import NAMES, Limits
@@ -15,6 +17,7 @@ def native_limits(adapter) -> Limits:
 
 def open_adapter():
     """The best adapter, a real GPU before a software one. Raises DeviceUnavailableError where there is none."""
+    os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())  # without one some drivers complain, window or not
     try:
         import wgpu
     except ImportError as error:

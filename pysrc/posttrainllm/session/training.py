@@ -76,7 +76,7 @@ class Training:
     async def launch(self, identity, until: int) -> None:
         """Begin turning: announce the run and train to step `until`."""
         session, trainer = self._session, self.trainer
-        trainer.settings["steps"] = until  # what the list of runs says; the schedule has its own decay_steps
+        trainer.settings["steps"] = trainer.until = until  # what the list of runs says; the schedule has its own decay_steps
         self._request = identity
         self._stopping = self._pausing = self._paused = False
         self._rows, self._recent = [], []
