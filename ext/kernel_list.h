@@ -25,4 +25,4 @@
   K(grad_norm, "NG", "", "grad<N partials>G norm>1")                                                                   \
   K(adamw, "N", "b", "grad<N norm<1 recipe<8 param>N m>N v>N")                                                         \
   K(embedding_at, "BTCVP", "", "tokens<BT position<1 wte<VC wpe<PC x>BTC")                                             \
-  K(attention_cached, "THDP", "", "qkv<T3HD position<1 keys>PHD values>PHD y>THD")
+  K(attention_cached, "THDP", "", "qkv<T3HD position<1 keys>HDP values>PHD y>THD")

@@ -92,9 +92,9 @@ const WEIGHT_TILES = 1u;
 //! end
 
 //! kernel attention_cached
-// One text: keys and values of all positions stand in a cache of P rows. A first dispatch stores the T new rows there; then a
-// workgroup takes one row of one head: a thread scores every THREADS-th key, and after the softmax SHARES threads share the
-// keys of each element of the result. Every sum has one order, which does not depend on T.
+// One text: keys (a column a position) and values (a row) of all positions stand in a cache. A first dispatch stores the T new
+// ones there; then a workgroup takes one row of one head: a thread scores every THREADS-th key, and after the softmax SHARES
+// threads share the keys of each element of the result. Every sum has one order, which does not depend on T.
 //! include element
 const MOST = 2048u; // positions
 const WIDTH = 8u; // elements of a head
@@ -103,7 +103,7 @@ const SHARES = THREADS / WIDTH;
 struct Sizes { T: u32, H: u32, P: u32, scale: f32, count: u32 } // count: elements of k, and of v, in all new rows
 @group(0) @binding(0) var<storage, read> qkv: array<Stored>; // [T,3C]
 @group(0) @binding(1) var<storage, read> position: array<i32>; // [1]
-@group(0) @binding(2) var<storage, read_write> keys: array<Element>; // [P,C]
+@group(0) @binding(2) var<storage, read_write> keys: array<f32>; // [C,P]
 @group(0) @binding(3) var<storage, read_write> values: array<Element>; // [P,C]
 @group(0) @binding(4) var<storage, read_write> y: array<Stored>; // [T,C]
 @group(0) @binding(15) var<uniform> sizes: Sizes;
@@ -123,15 +123,16 @@ fn attention_cached(@builtin(workgroup_id) group: vec3u, @builtin(local_invocati
     workgroupBarrier();
     var top = -3.4e38;
     for (var j = lane; j < seen; j += THREADS) {
-        var sum = Element(0.0);
+        var score = 0.0;
         for (var e = 0u; e < WIDTH; e++) {
-            sum += query[e] * keys[j * width + head + e];
-        }
+            let q = query[e];
 //! if VECTORS
-        let score = (sum.x + sum.y) + (sum.z + sum.w);
+            let at = 4u * (head + e) * sizes.P + j;
+            score += q.x * keys[at] + q.y * keys[at + sizes.P] + q.z * keys[at + 2u * sizes.P] + q.w * keys[at + 3u * sizes.P];
 //! else
-        let score = sum;
+            score += q * keys[(head + e) * sizes.P + j];
 //! end
+        }
         weights[j] = score;
         top = max(top, score);
     }
@@ -166,9 +167,17 @@ fn attention_cached_store(@builtin(workgroup_id) group: vec3u, @builtin(num_work
     let i = flat_index(group, groups, lane);
     if (i < sizes.count) {
         let width = sizes.H * WIDTH;
-        let from_row = i / width * 3u * width + i % width;
-        let to = u32(position[0]) * width + i;
-        keys[to] = Element(qkv[from_row + width]);
-        values[to] = Element(qkv[from_row + 2u * width]);
+        let row = i / width;
+        let c = i % width;
+        let place = u32(position[0]) + row;
+        let key = Element(qkv[(3u * row + 1u) * width + c]);
+//! if VECTORS
+//! unroll e 4
+        keys[(4u * c + {e}u) * sizes.P + place] = key.{xyzw[e]};
+//! end
+//! else
+        keys[c * sizes.P + place] = key;
+//! end
+        values[place * width + c] = Element(qkv[(3u * row + 2u) * width + c]);
     }
 }

@@ -37,6 +37,14 @@ PTL_INLINE void rows_by_panels(int64_t m, int64_t n, int64_t k, const float* a, 
   multiply_rows({m, n, k, a, as, kTileM * as, panels, kTileN, panel_floats(depth, kTileN), c, ldc, nullptr, add});
 }
 
+// The same with B as it lies, n a multiple of kTileN.
+PTL_INLINE void rows_as_they_lie(int64_t m, int64_t n, int64_t k, const float* a, int64_t as, const float* b,
+                                 int64_t bs, float* c, int64_t ldc, bool add) {
+  const Block block = {m, n, k, a, as, kTileM * as, b, bs, kTileN, c, ldc, nullptr, add};
+  if (m <= kFewRows) multiply_few(block);
+  else multiply_rows(block);
+}
+
 // 16 elements of which the first `count` stay and the others become `other`.
 PTL_INLINE Lanes first(Lanes x, int64_t count, float other) {
   for (int q = 0; q < kLanes / W; q++) x.v[q] = select(first_lanes(count, q * W), x.v[q], splat(other));
@@ -85,10 +93,12 @@ void soften(float* scores, int64_t rows, int64_t query, int64_t key, int64_t key
   }
 }
 
-// One head: queries in rows of `q_row` floats; keys and values from position 0, in rows of `row`.
+// One head: queries in rows of `q_row` floats; values from position 0 in rows of `v_row`; keys in rows of `k_row`, or,
+// where they lie `across`, as [D, positions]: a column each, so that a few queries take them as they lie.
 struct Head {
   const float *q, *k, *v;
-  int64_t q_row, row, D;
+  int64_t q_row, k_row, v_row, D;
+  bool across;
 };
 
 // What a task leaves in its scratch memory: unnormalised outputs, and the softmax's running maximum and sum.
@@ -106,26 +116,30 @@ Attended attend(const Head& head, int64_t first, int64_t queries, float* scratch
   float* scores = values_packed + packed_floats(kKeys, width); // [kStrip, kKeys]
   float* maximum = scores + kStrip * kKeys;
   float* total = maximum + kQueries;
-  // A few rows read each value once: whole panels are then taken as they lie.
-  const bool direct = queries <= 2 * kTileM && D == width;
+  // A few queries read each number once: whole panels are not packed for them.
+  const bool few = queries <= 2 * kTileM;
   memset(out, 0, sizeof(float) * size_t(queries * width));
   for (int64_t i = 0; i < queries; i++) maximum[i] = kNone, total[i] = 0.0f;
   for (int64_t key = 0; key < first + queries; key += kKeys) {
     const int64_t keys = least(kKeys, first + queries - key);
-    const float* values = head.v + key * head.row;
-    pack_transposed(head.k + key * head.row, head.row, D, keys, keys_packed);
-    if (!direct) pack_rows(values, head.row, keys, D, values_packed);
+    const float* values = head.v + key * head.v_row;
+    const float* columns = head.k + key; // of keys that lie across
+    const bool keys_direct = few && head.across && key + round_up(keys, kTileN) <= head.k_row;
+    const bool values_direct = few && D == width;
+    if (!head.across) pack_transposed(head.k + key * head.k_row, head.k_row, D, keys, keys_packed);
+    else if (!keys_direct) pack_rows(columns, head.k_row, D, keys, keys_packed);
+    if (!values_direct) pack_rows(values, head.v_row, keys, D, values_packed);
     for (int64_t i = most(0, key - first) / kStrip * kStrip; i < queries; i += kStrip) {
       int64_t rows = least(kStrip, queries - i), query = first + i;
-      int64_t needed = least(keys, query + rows - key);
+      int64_t needed = least(keys, query + rows - key), span = round_up(needed, kTileN);
       if (needed <= 0) continue;
-      rows_by_panels(rows, round_up(needed, kTileN), D, head.q + i * head.q_row, head.q_row, keys_packed, scores,
-                     kKeys, false, D);
+      const float* q = head.q + i * head.q_row;
+      if (keys_direct) rows_as_they_lie(rows, span, D, q, head.q_row, columns, head.k_row, scores, kKeys, false);
+      else rows_by_panels(rows, span, D, q, head.q_row, keys_packed, scores, kKeys, false, D);
       soften(scores, rows, query, key, needed, scale, maximum + i, total + i, out + i * width, width);
-      if (direct)
-        multiply_rows({rows, width, needed, scores, kKeys, kTileM * kKeys, values, head.row, kTileN, out + i * width,
-                       width, nullptr, true});
-      else rows_by_panels(rows, width, needed, scores, kKeys, values_packed, out + i * width, width, true, keys);
+      float* to = out + i * width;
+      if (values_direct) rows_as_they_lie(rows, width, needed, scores, kKeys, values, head.v_row, to, width, true);
+      else rows_by_panels(rows, width, needed, scores, kKeys, values_packed, to, width, true, keys);
     }
   }
   return {out, maximum, total};
@@ -150,7 +164,7 @@ void attention(Run& run, int64_t B, int64_t T, int64_t H, int64_t D, const float
     int64_t block = blocks - 1 - task / (B * H), b = task % (B * H) / H, h = task % H;
     int64_t begin = block * kQueries, queries = least(kQueries, T - begin);
     const float* q = qkv + b * T * row + h * D;
-    Attended made = attend({q + begin * row, q + C, q + 2 * C, row, row, D}, begin, queries, scratch);
+    Attended made = attend({q + begin * row, q + C, q + 2 * C, row, row, row, D, false}, begin, queries, scratch);
     normalise(made, queries, D, y + (b * T + begin) * C + h * D, C);
     for (int64_t i = 0; i < queries; i++)
       lse[(b * H + h) * T + begin + i] = made.maximum[i] + log(made.total[i]);
@@ -261,26 +275,26 @@ void attention_backward(Run& run, int64_t B, int64_t T, int64_t H, int64_t D, co
 }
 PTL_KERNEL(attention_backward)
 
-// The new rows of k and v go to positions position..position+T-1 of the cache; then row t attends to keys
-// 0..position+t: the bits that `attention` gives its row position+t.
+// The new rows of k and v become columns of keys and rows of values at positions position..position+T-1 of the cache;
+// then row t attends to keys 0..position+t: the bits that `attention` gives its row position+t.
 void attention_cached(Run& run, int64_t T, int64_t H, int64_t D, int64_t P, const float* qkv, const int32_t* position,
                       float* keys, float* values, float* y) {
   const int64_t C = H * D, row = 3 * C, blocks = (T + kQueries - 1) / kQueries, first = position[0];
   if (first < 0 || first + T > P)
     return run.fail("position %lld with T = %lld leaves the cache's 0..%lld", (long long)first, (long long)T,
                     (long long)(P - 1));
+  // Several rows to each column while its part of the cache line is at hand.
   parallel_pieces(run, T, 64, [=](int64_t begin, int64_t end, float*) {
-    for (int64_t t = begin; t < end; t++) {
-      memcpy(keys + (first + t) * C, qkv + t * row + C, sizeof(float) * size_t(C));
+    for (int64_t c = 0; c < C; c++)
+      for (int64_t t = begin; t < end; t++) keys[c * P + first + t] = qkv[t * row + C + c];
+    for (int64_t t = begin; t < end; t++)
       memcpy(values + (first + t) * C, qkv + t * row + 2 * C, sizeof(float) * size_t(C));
-    }
   });
   parallel(run, H * blocks, [=](int64_t task, float* scratch) {
     int64_t block = blocks - 1 - task / H, h = task % H * D;
     int64_t begin = block * kQueries, queries = least(kQueries, T - begin);
-    Attended made =
-        attend({qkv + begin * row + h, keys + h, values + h, row, C, D}, first + begin, queries, scratch);
-    normalise(made, queries, D, y + begin * C + h, C);
+    const Head head = {qkv + begin * row + h, keys + h * P, values + h, row, P, C, D, true};
+    normalise(attend(head, first + begin, queries, scratch), queries, D, y + begin * C + h, C);
   });
 }
 PTL_KERNEL(attention_cached)

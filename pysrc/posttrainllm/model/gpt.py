@@ -93,7 +93,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Cache:
-    """Keys and values [P,C] of every layer, in the cache region, and the slot that says where the first new token stands."""
+    """Keys [C,P] and values [P,C] of every layer, in the cache region, and the slot that says where the first new token stands."""
 
     position: Value
     layers: tuple[tuple[Value, Value], ...] = field(repr=False)
@@ -101,12 +101,12 @@ class Cache:
     @classmethod
     def of(cls, config: GPTConfig, position: Value) -> "Cache":
         """The cache of a model's whole context."""
-        shape = (config.context, config.channels)
-        step = round_up(product(shape) * ELEMENT_BYTES, ALIGN_BYTES)
+        shapes = (config.channels, config.context), (config.context, config.channels)
+        step = round_up(product(shapes[0]) * ELEMENT_BYTES, ALIGN_BYTES)
 
         def part(layer: int, which: int) -> Value:
             name = f"blocks.{layer}.attn.{('keys', 'values')[which]}"
-            return Value(name, shape, "f32", "cache", (2 * layer + which) * step)
+            return Value(name, shapes[which], "f32", "cache", (2 * layer + which) * step)
 
         return cls(position, tuple((part(layer, 0), part(layer, 1)) for layer in range(config.layers)))
 
