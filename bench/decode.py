@@ -1,7 +1,8 @@
 """Writing text, one token after another: `./build.sh bench decode [--tokens N] [--presets …] [--no-tab] [--out FILE]`.
 
 Per preset and place: tokens/s over whole texts that run past the context (so the window's hops are in them), the microseconds
-of a token, and how many of them are the engine's. "whole window" empties the cache before each token: what it saves.
+of a token, and how many of them are the engine's. "whole window" empties the cache before each token of a text that is longer
+than the context: what the cache saves.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Contestant:
         from posttrainllm.decode.generate import write
 
         before, began, busy = self.engine_seconds, time.perf_counter(), time.process_time()
-        for _ in write(self.model, PROMPT, tokens):
+        for _ in write(self.model, PROMPT if cache else PROMPT * self.model.config.context, tokens):
             if not cache:
                 self.model.forget_cache()
         return {

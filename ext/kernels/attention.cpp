@@ -14,6 +14,7 @@ constexpr int64_t kQueries = 128;                 // queries of a forward task, 
 constexpr int64_t kStrip = kTileM == 5 ? 20 : 16; // queries scored at once in the forward pass
 constexpr int64_t kBackQueries = 32;              // the same backward; fixed, since it decides rounding
 constexpr int64_t kDiagonal = 8;                  // queries, or keys, of a strip on the diagonal
+constexpr int64_t kTaskProducts = int64_t(1) << 16; // less is not worth waking a thread for
 constexpr float kNone = -3.0e38f;                 // below every score
 
 PTL_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -290,11 +291,14 @@ void attention_cached(Run& run, int64_t T, int64_t H, int64_t D, int64_t P, cons
     for (int64_t t = begin; t < end; t++)
       memcpy(values + (first + t) * C, qkv + t * row + 2 * C, sizeof(float) * size_t(C));
   });
-  parallel(run, H * blocks, [=](int64_t task, float* scratch) {
-    int64_t block = blocks - 1 - task / H, h = task % H * D;
-    int64_t begin = block * kQueries, queries = least(kQueries, T - begin);
-    const Head head = {qkv + begin * row + h, keys + h * P, values + h, row, P, C, D, true};
-    normalise(attend(head, first + begin, queries, scratch), queries, D, y + begin * C + h, C);
+  const int64_t work = 2 * least(T, kQueries) * (first + T) * D, piece = (kTaskProducts + work - 1) / work;
+  parallel_pieces(run, H * blocks, piece, [=](int64_t task, int64_t end, float* scratch) {
+    for (; task < end; task++) {
+      int64_t block = blocks - 1 - task / H, h = task % H * D;
+      int64_t begin = block * kQueries, queries = least(kQueries, T - begin);
+      const Head head = {qkv + begin * row + h, keys + h * P, values + h, row, P, C, D, true};
+      normalise(attend(head, first + begin, queries, scratch), queries, D, y + begin * C + h, C);
+    }
   });
 }
 PTL_KERNEL(attention_cached)
