@@ -39,7 +39,7 @@ def measure(
     answer = json.loads(done.stdout.splitlines()[-1])
     row |= {key: round(answer[key], 3) for key in ("step_ms", "host_ms", "prepare_seconds")}
     row |= {
-        "host_share": round(answer["host_ms"] / answer["step_ms"], 3), "dispatches": answer["dispatches"],
+        "js_ms": round(answer.get("js_ms", 0.0), 3), "host_share": round(answer["host_ms"] / answer["step_ms"], 3), "dispatches": answer["dispatches"],
         "loss": answer["losses"][-1], "adapter": answer["description"], "features": answer.get("features"),
     }  # fmt: skip
     if name in PYTORCH_EAGER_F32_MS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.gpu_tensor import best
+from bench import gpu_tensor
 
 F32_MATMUL, TENSOR_MATMUL, BEHEMOTH_B8, HALF_BY_SINGLE, HOST_SHARE = 42.0, 120.0, 42.0, 2.0, 0.05
 """TFLOP/s at 4096³ f32 and by matrix units; TFLOP/s of behemoth at batch 8; f16 by f32 at gpt2's shape; Python's share of medium."""
@@ -42,7 +42,7 @@ def targets(parts: dict) -> list[dict]:
             F32_MATMUL,
         )
     tensor = parts.get("tensor", {}).get("rows", []) if isinstance(parts.get("tensor"), dict) else []
-    for layout, rate in sorted(best(tensor, "f16", "tensor").items()):
+    for layout, rate in sorted(gpu_tensor.best(tensor, "f16", "tensor").items()):
         add(f"matmul 4096³ by matrix units {layout}, TFLOP/s", rate, TENSOR_MATMUL)
     for label, ours, theirs, key in (("natively", half, steps, "ms"), ("in a tab's way", page_half, page, "step_ms")):
         if "gpt2-bytes" in ours and "gpt2-bytes" in theirs:
@@ -54,6 +54,11 @@ def targets(parts: dict) -> list[dict]:
     add("medium natively: host's share of a step", steps.get("medium", {}).get("host_share"), HOST_SHARE, False)
     add("medium in a tab's way: host's share of a step", page.get("medium", {}).get("host_share"), HOST_SHARE, False)
     return rows
+
+
+def share(row: dict) -> str:
+    """The host's part of a step; in a tab also JavaScript's, which is within it."""
+    return f"{row['host_share']} (JavaScript {row['js_ms'] / row['step_ms']:.3f})" if row.get("js_ms") else str(row["host_share"])
 
 
 def table(record: dict) -> str:
@@ -69,7 +74,7 @@ def table(record: dict) -> str:
             memory = row.get("memory", {}).get("total_bytes", 0) / 1e6
             cells = (
                 row["preset"] + where, row["precision"], row.get("ms", row.get("step_ms")), row.get("ratio", ""), row.get("tflops", ""),
-                row["dispatches"], row["host_share"], f"{memory:.0f}" if memory else "",
+                row["dispatches"], share(row), f"{memory:.0f}" if memory else "",
             )  # fmt: skip
             lines.append("| " + " | ".join(map(str, cells)) + " |")
     lines += ["", "| target | value | wanted | |", "|---|---|---|---|"]
@@ -77,4 +82,8 @@ def table(record: dict) -> str:
         f"| {t['name']} | {t['value']} | {t['target']} | {'met' if t['met'] else '**missed**'} |"
         for t in record.get("targets", [])
     ]
+    tensor = record["parts"].get("tensor")
+    if isinstance(tensor, dict):
+        lines += ["", f"matrix units: TFLOP/s; {tensor.get('device', '')}"[:700], tensor.get("error", "")]
+        lines += gpu_tensor.table(tensor.get("rows", []))
     return "\n".join(lines)

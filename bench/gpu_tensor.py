@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 from posttrainllm.backends.gpu import subjects
@@ -19,11 +20,12 @@ FLAGS = [
     "enable-dawn-features=allow_unsafe_apis,vulkan_enable_f16_on_nvidia", "disable-dawn-features=timestamp_quantization", "backend=vulkan",
 ]  # fmt: skip
 LIMITS = Limits(1 << 32, 1 << 31, 49152, 1024)
+FIRST = (TensorTile(4, 4, 2, 4, 32), TensorTile(4, 4, 2, 2, 32, 2), TensorTile(4, 4, 2, 2, 32), TensorTile(2, 2, 2, 2, 64))
 MORE = (
-    TensorTile(4, 4, 4, 2, 32), TensorTile(4, 4, 2, 2, 64), TensorTile(4, 4, 2, 2, 32, 2, False), TensorTile(4, 2, 2, 4, 32),
-    TensorTile(2, 4, 4, 2, 32, 2), TensorTile(2, 2, 4, 4, 32, 2), TensorTile(4, 8, 2, 2, 32), TensorTile(2, 8, 2, 2, 32, 2),
+    TensorTile(4, 2, 2, 4, 32, 2), TensorTile(2, 2, 2, 2, 32), TensorTile(4, 4, 2, 2, 64), TensorTile(4, 4, 4, 2, 32),
+    TensorTile(4, 2, 2, 4, 32), TensorTile(2, 4, 4, 2, 32, 2), TensorTile(4, 8, 2, 2, 32),
 )  # fmt: skip
-TILES = tuple(dict.fromkeys((*subjects.TENSOR, *MORE)))
+HALVES_IN_MEMORY = TensorTile(4, 4, 2, 2, 32, 1, False)
 PLAIN = (MatmulTile(128, 128, 16, 16, 8), MatmulTile(128, 128, 8, 16, 8, BUFFERS=2))
 HALF = (*PLAIN[:1], *subjects.HALF)
 STEP_SHAPES = [
@@ -60,21 +62,30 @@ def module(tile, layout: str, shape: tuple[int, int, int], precision: str, chunk
     }  # fmt: skip
 
 
+def turned(tile: TensorTile) -> TensorTile:
+    """The same, with operands turned."""
+    return replace(tile, TRANSPOSED=True)
+
+
 def modules(size: int = 4096) -> list[dict]:
-    """Every tile at size³ in each layout, then the probe's at a step's shapes, cut too; then the plain kernels."""
+    """At size³ what decides comes first: matrix units with operands turned and as they lie, then in NN. Then the probe's at a
+    step's shapes, cut too, the plain kernels, and further tiles."""
     cube, made = (size,) * 3, []
-    for layout in ("NN", "NT", "TN"):
-        made += [(tile, layout, cube, "f16", 1) for tile in TILES]
-    for layout in ("NN", "NT", "TN"):
-        made += [(tile, layout, cube, "f32", 1) for tile in PLAIN] + [(tile, layout, cube, "f16", 1) for tile in HALF]
+    for layout in ("NT", "TN"):
+        tiles = (turned(FIRST[0]), turned(FIRST[1]), FIRST[2], *map(turned, FIRST[2:]), HALVES_IN_MEMORY, *FIRST[:2])
+        made += [(tile, layout, cube, "f16", 1) for tile in tiles]
+    made += [(tile, "NN", cube, "f16", 1) for tile in (*FIRST, HALVES_IN_MEMORY)]
     for shape in STEP_SHAPES if size >= 1024 else []:
         layout = "TN" if shape[2] in (4096, 1024) else "NN"
         made += [
-            (tile, layout, shape, "f16", chunks)
+            (turned(tile) if layout == "TN" else tile, layout, shape, "f16", chunks)
             for tile in subjects.TENSOR
             for chunks in (1, 4)
             if tile.groups(*shape[:2]) * chunks < 3000
         ]
+    for layout in ("NN", "NT", "TN"):
+        made += [(tile, layout, cube, "f32", 1) for tile in PLAIN] + [(tile, layout, cube, "f16", 1) for tile in HALF]
+        made += [(tile if layout == "NN" else turned(tile), layout, cube, "f16", 1) for tile in MORE]
     found = []
     for tile, layout, shape, precision, chunks in made:
         memory = tile.memory_bytes(layout) if isinstance(tile, TensorTile) else tile.memory_bytes
@@ -106,6 +117,33 @@ def run(
             row["error"] = row["error"][:300]
         rows.append(row)
     return {"device": device, "rows": rows, "stderr": done.stderr[-300:]}
+
+
+def words(tile: list) -> str:
+    """A tile in a few letters."""
+    kind, *numbers = tile
+    if kind != "tensor":
+        return f"plain {' '.join(str(int(n)) for n in numbers)}"
+    m, n, groups_m, groups_n, depth, buffers, wide, _, _, turned, chunks = numbers
+    more = [f"{buffers} buffers"] * (buffers > 1) + ["halves"] * (not wide) + ["turned"] * turned + [f"{chunks} chunks"] * (chunks > 1)
+    return " ".join([f"{m}x{n} {groups_m}x{groups_n} k{depth}", *more])
+
+
+def table(rows: list[dict]) -> list[str]:
+    """A line a row that was measured or refused, the plain kernels left out; at a step's shapes only the fastest of each."""
+    lines, fastest = [], {}
+    for row in rows:
+        if row["tile"][0] != "tensor":
+            continue
+        shape = tuple(row["shape"])
+        found = f"{row['tflops']:g}" if "tflops" in row else "-"
+        judged = row["error"][:90] if "error" in row else "right" if row["right"] else f"off {row['off']:.3g}"
+        line = f"{row['layout']} {words(row['tile'])}: {found} {judged}"
+        if len(set(shape)) == 1:
+            lines.append(line)
+        elif row.get("tflops", 0) > fastest.get(shape, ("", 0))[1]:
+            fastest[shape] = f"{'x'.join(map(str, shape))} {line}", row["tflops"]
+    return [*lines, *(line for line, _ in fastest.values())]
 
 
 def best(rows: list[dict], precision: str, kind: str) -> dict[str, float]:

@@ -11,6 +11,7 @@
 
 #include "engine.h"
 #include "engine_state.h"
+#include "native_bpe.h"
 
 namespace nb = nanobind;
 
@@ -104,4 +105,5 @@ NB_MODULE(_native, module) {
         return names;
       },
       "The kernels' names in id order.");
+  bind_bpe(module);
 }

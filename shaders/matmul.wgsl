@@ -8,6 +8,9 @@ const SPLIT = false; // K is cut into chunks, whose sums a second dispatch adds 
 const VECTORS_A = true; // a row of a, of b, of out starts at a multiple of four numbers
 const VECTORS_B = true;
 const VECTORS_OUT = true;
+const TRANSPOSED = false; // matrix units: what lies the other way than in a·b of NN is turned on its way into workgroup memory
+const TURN_A = TENSOR && TRANSPOSED && !A_ALONG_K;
+const TURN_B = TENSOR && TRANSPOSED && B_ALONG_K;
 //! include matmul_elements
 //! if COLUMN_SUMS
 var<private> column_sum: vec4f; // of b down the chunk of K, by the first TILE_N/4 threads

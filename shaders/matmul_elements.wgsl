@@ -14,8 +14,16 @@ alias ScalarOut = f32;
 alias VectorOut = vec4f;
 //! end
 //! if TENSOR
-alias ElementA = vec4u; // eight halves
+//! if TURN_A
+alias ElementA = vec2u; // four halves
+//! else
+alias ElementA = vec4u; // eight
+//! end
+//! if TURN_B
+alias ElementB = vec2u;
+//! else
 alias ElementB = vec4u;
+//! end
 //! else
 //! if VECTORS_A
 alias ElementA = VectorIn;

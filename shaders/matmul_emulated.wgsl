@@ -16,12 +16,12 @@ fn emulated_product(sum: ptr<function, Result>, a: u32, b: u32, within: u32) {
         let row = (within + i * SUBGROUP) / FRAGMENT;
         let column = (within + i * SUBGROUP) % FRAGMENT;
         for (var k = 0u; k < FRAGMENT; k++) {
-//! if A_ALONG_K
+//! if A_LINES_ALONG_K
             let left = half_at(a * (8u / UNIT) + row * STRIDE_A * 8u + k);
 //! else
             let left = half_at(a * (8u / UNIT) + k * STRIDE_A * 8u + row);
 //! end
-//! if B_ALONG_K
+//! if B_LINES_ALONG_K
             let right = half_at(b * (8u / UNIT) + column * STRIDE_B * 8u + k);
 //! else
             let right = half_at(b * (8u / UNIT) + k * STRIDE_B * 8u + column);

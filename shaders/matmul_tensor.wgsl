@@ -1,8 +1,7 @@
-// The product by matrix units: a subgroup owns FRAGMENTS_M × FRAGMENTS_N square fragments of the result. Tiles of a and b lie
-// in workgroup memory as they do in buffers, only cut (no turning: a fragment is read along rows or along columns), eight
-// halves a vector. A row is PAD vectors longer than its numbers, so that neighbouring rows start in other banks. With two
-// BUFFERS the next tile is written while this one is multiplied. Results leave through the same memory. Needs rows of a and
-// of b that start at multiples of eight numbers; edges are filled with zeros.
+// The product by matrix units: a subgroup owns FRAGMENTS_M × FRAGMENTS_N square fragments of the result. Tiles of a and b go
+// through workgroup memory, eight halves a vector (matmul_staging.wgsl). A row there is PAD vectors longer than its numbers, so
+// that neighbouring rows start in other banks. With two BUFFERS the next tile is written while this one is multiplied. Results
+// leave through the same memory. Needs rows of a and of b that start at multiples of eight numbers; edges are zeros.
 const FRAGMENT = 16u;
 const FRAGMENTS_M = 4u;
 const FRAGMENTS_N = 4u;
@@ -22,14 +21,16 @@ const TILE_N = SPAN_N * SUBGROUPS_N;
 const SUBGROUPS = SUBGROUPS_M * SUBGROUPS_N;
 const THREADS = SUBGROUP * SUBGROUPS;
 const STEPS = TILE_K / FRAGMENT;
-//! if A_ALONG_K
+const A_LINES_ALONG_K = A_ALONG_K || TURN_A; // in workgroup memory
+const B_LINES_ALONG_K = B_ALONG_K && !TURN_B;
+//! if A_LINES_ALONG_K
 const LINES_A = TILE_M;
 const WIDTH_A = TILE_K / 8u; // vectors in a line
 //! else
 const LINES_A = TILE_K;
 const WIDTH_A = TILE_M / 8u;
 //! end
-//! if B_ALONG_K
+//! if B_LINES_ALONG_K
 const LINES_B = TILE_N;
 const WIDTH_B = TILE_K / 8u;
 //! else
@@ -40,10 +41,6 @@ const STRIDE_A = WIDTH_A + PAD;
 const STRIDE_B = WIDTH_B + PAD;
 const START_B = LINES_A * STRIDE_A;
 const BUFFER = START_B + LINES_B * STRIDE_B;
-const VECTORS_IN_A = LINES_A * WIDTH_A;
-const VECTORS_IN_B = LINES_B * WIDTH_B;
-const LOADS_A = (VECTORS_IN_A + THREADS - 1u) / THREADS;
-const LOADS_B = (VECTORS_IN_B + THREADS - 1u) / THREADS;
 const WIDTH_OUT = SPAN_N / 4u; // vectors of four sums in a line of a subgroup's results
 const STRIDE_OUT = WIDTH_OUT + 1u;
 const RESULTS = SUBGROUPS * FRAGMENT * STRIDE_OUT; // one row of fragments of each subgroup
@@ -58,40 +55,6 @@ var<workgroup> memory: array<f16, 8u * BUFFERS * BUFFER>;
 var<workgroup> results: array<f32, 4u * RESULTS>;
 //! end
 
-fn load_a(i: u32, first: u32, k: u32, stop: u32) -> vec4u {
-//! if A_ALONG_K
-    let row = first + i / WIDTH_A;
-    let column = k + i % WIDTH_A * 8u;
-    let inside = row < {M} && column < stop;
-    let at = (row * {K} + column) / 8u;
-//! else
-    let row = k + i / WIDTH_A;
-    let column = first + i % WIDTH_A * 8u;
-    let inside = row < stop && column < {M};
-    let at = (row * {M} + column) / 8u;
-//! end
-    var value = vec4u();
-    if (inside) { value = {A}[at]; }
-    return value;
-}
-
-fn load_b(i: u32, first: u32, k: u32, stop: u32) -> vec4u {
-//! if B_ALONG_K
-    let row = first + i / WIDTH_B;
-    let column = k + i % WIDTH_B * 8u;
-    let inside = row < {N} && column < stop;
-    let at = (row * {K} + column) / 8u;
-//! else
-    let row = k + i / WIDTH_B;
-    let column = first + i % WIDTH_B * 8u;
-    let inside = row < stop && column < {N};
-    let at = (row * {N} + column) / 8u;
-//! end
-    var value = vec4u();
-    if (inside) { value = {B}[at]; }
-    return value;
-}
-
 fn keep(at: u32, value: vec4u) {
 //! if WIDE
     memory[at] = value;
@@ -104,7 +67,20 @@ fn keep(at: u32, value: vec4u) {
 //! end
 }
 
+//! include matmul_staging
 //! if COLUMN_SUMS
+const QUADS_N = TILE_N / 4u; // of columns; every thread adds up one of them, down a share of the rows
+const SHARES = THREADS / QUADS_N;
+fn keep_result(at: u32, value: vec4f) {
+//! if WIDE
+    memory[at] = bitcast<vec4u>(value);
+//! else
+//! unroll c 4
+    results[at * 4u + {c}u] = value.{xyzw[c]};
+//! end
+//! end
+}
+
 // Four neighbouring numbers of a tile.
 fn four(at: u32, which: u32) -> vec4f {
 //! if WIDE
@@ -148,7 +124,7 @@ fn product(first_m: u32, first_n: u32, start: u32, stop: u32, lane: u32) {
 //! end
 //! end
 //! end
-//! if A_ALONG_K
+//! if A_LINES_ALONG_K
     let from_a = own_m * STRIDE_A;
     const NEXT_A = FRAGMENT * STRIDE_A; // to the next fragment along m
     const NEXT_STEP_A = FRAGMENT / 8u;
@@ -157,7 +133,7 @@ fn product(first_m: u32, first_n: u32, start: u32, stop: u32, lane: u32) {
     const NEXT_A = FRAGMENT / 8u;
     const NEXT_STEP_A = FRAGMENT * STRIDE_A;
 //! end
-//! if B_ALONG_K
+//! if B_LINES_ALONG_K
     let from_b = START_B + own_n * STRIDE_B;
     const NEXT_B = FRAGMENT * STRIDE_B;
     const NEXT_STEP_B = FRAGMENT / 8u;
@@ -168,12 +144,12 @@ fn product(first_m: u32, first_n: u32, start: u32, stop: u32, lane: u32) {
 //! end
 //! unroll s LOADS_A
     let item_a{s} = lane + {s}u * THREADS;
-    let place_a{s} = item_a{s} / WIDTH_A * STRIDE_A + item_a{s} % WIDTH_A;
+    let place_a{s} = place_a(item_a{s});
     var staged_a{s} = load_a(item_a{s}, first_m, start, stop);
 //! end
 //! unroll s LOADS_B
     let item_b{s} = lane + {s}u * THREADS;
-    let place_b{s} = START_B + item_b{s} / WIDTH_B * STRIDE_B + item_b{s} % WIDTH_B;
+    let place_b{s} = place_b(item_b{s});
     var staged_b{s} = load_b(item_b{s}, first_n, start, stop);
 //! end
     var buffer = 0u;
@@ -182,17 +158,17 @@ fn product(first_m: u32, first_n: u32, start: u32, stop: u32, lane: u32) {
         workgroupBarrier();
 //! end
 //! unroll s LOADS_A
-//! if VECTORS_IN_A % THREADS
-        if (item_a{s} < VECTORS_IN_A) { keep(buffer + place_a{s}, staged_a{s}); }
+//! if ITEMS_A % THREADS
+        if (item_a{s} < ITEMS_A) { keep_a(buffer + place_a{s}, staged_a{s}); }
 //! else
-        keep(buffer + place_a{s}, staged_a{s});
+        keep_a(buffer + place_a{s}, staged_a{s});
 //! end
 //! end
 //! unroll s LOADS_B
-//! if VECTORS_IN_B % THREADS
-        if (item_b{s} < VECTORS_IN_B) { keep(buffer + place_b{s}, staged_b{s}); }
+//! if ITEMS_B % THREADS
+        if (item_b{s} < ITEMS_B) { keep_b(buffer + place_b{s}, staged_b{s}); }
 //! else
-        keep(buffer + place_b{s}, staged_b{s});
+        keep_b(buffer + place_b{s}, staged_b{s});
 //! end
 //! end
         workgroupBarrier();
@@ -211,16 +187,16 @@ fn product(first_m: u32, first_n: u32, start: u32, stop: u32, lane: u32) {
 //! if EMULATE
             let a{i} = at_a{i};
 //! end
-//! if COOPERATIVE && A_ALONG_K
+//! if COOPERATIVE && A_LINES_ALONG_K
             let a{i} = coopLoadT<coop_mat{FRAGMENT}x{FRAGMENT}<f16, A>>(&memory[at_a{i}], STRIDE_A * UNIT);
 //! end
-//! if COOPERATIVE && !A_ALONG_K
+//! if COOPERATIVE && !A_LINES_ALONG_K
             let a{i} = coopLoad<coop_mat{FRAGMENT}x{FRAGMENT}<f16, A>>(&memory[at_a{i}], STRIDE_A * UNIT);
 //! end
-//! if !EMULATE && !COOPERATIVE && A_ALONG_K
+//! if !EMULATE && !COOPERATIVE && A_LINES_ALONG_K
             let a{i} = subgroupMatrixLoad<Left, row_major>(&memory, at_a{i}, STRIDE_A * UNIT);
 //! end
-//! if !EMULATE && !COOPERATIVE && !A_ALONG_K
+//! if !EMULATE && !COOPERATIVE && !A_LINES_ALONG_K
             let a{i} = subgroupMatrixLoad<Left, col_major>(&memory, at_a{i}, STRIDE_A * UNIT);
 //! end
 //! end
@@ -229,16 +205,16 @@ fn product(first_m: u32, first_n: u32, start: u32, stop: u32, lane: u32) {
 //! if EMULATE
             let b{j} = at_b{j};
 //! end
-//! if COOPERATIVE && B_ALONG_K
+//! if COOPERATIVE && B_LINES_ALONG_K
             let b{j} = coopLoad<coop_mat{FRAGMENT}x{FRAGMENT}<f16, B>>(&memory[at_b{j}], STRIDE_B * UNIT);
 //! end
-//! if COOPERATIVE && !B_ALONG_K
+//! if COOPERATIVE && !B_LINES_ALONG_K
             let b{j} = coopLoadT<coop_mat{FRAGMENT}x{FRAGMENT}<f16, B>>(&memory[at_b{j}], STRIDE_B * UNIT);
 //! end
-//! if !EMULATE && !COOPERATIVE && B_ALONG_K
+//! if !EMULATE && !COOPERATIVE && B_LINES_ALONG_K
             let b{j} = subgroupMatrixLoad<Right, col_major>(&memory, at_b{j}, STRIDE_B * UNIT);
 //! end
-//! if !EMULATE && !COOPERATIVE && !B_ALONG_K
+//! if !EMULATE && !COOPERATIVE && !B_LINES_ALONG_K
             let b{j} = subgroupMatrixLoad<Right, row_major>(&memory, at_b{j}, STRIDE_B * UNIT);
 //! end
 //! unroll i FRAGMENTS_M
@@ -256,9 +232,9 @@ fn product(first_m: u32, first_n: u32, start: u32, stop: u32, lane: u32) {
         }
 //! end
 //! if COLUMN_SUMS
-        if (first_m == 0u && lane < TILE_N / 4u) {
-            for (var i = 0u; i < TILE_K; i++) {
-                column_sum += four(buffer + START_B + i * STRIDE_B + lane / 2u, lane % 2u);
+        if (first_m == 0u && lane < SHARES * QUADS_N) {
+            for (var i = lane / QUADS_N; i < TILE_K; i += SHARES) {
+                column_sum += four(buffer + START_B + i * STRIDE_B + lane % QUADS_N / 2u, lane % 2u);
             }
         }
 //! end
@@ -266,6 +242,16 @@ fn product(first_m: u32, first_n: u32, start: u32, stop: u32, lane: u32) {
         buffer = BUFFER - buffer;
 //! end
     }
+//! if COLUMN_SUMS
+    if (first_m == 0u) {
+        workgroupBarrier();
+        keep_result(lane, column_sum);
+        workgroupBarrier();
+        if (lane < QUADS_N) {
+            for (var share = 1u; share < SHARES; share++) { column_sum += result_at(share * QUADS_N + lane); }
+        }
+    }
+//! end
     let own = subgroup * FRAGMENT * STRIDE_OUT;
 //! unroll i FRAGMENTS_M
     workgroupBarrier();

@@ -5,6 +5,7 @@ import { Steps, SUBMIT_MS } from "./gpu_steps.mjs";
 
 const UNIFORM_STRIDE_BYTES = 256;
 const MOST_AHEAD = 32; // submits under way before Python should wait
+const LOST_MS = 500; // mappings of a lost device may be refused before its loss is told
 const READ_BYTES = 64 << 20; // a large region is read in pieces of this size
 const FEATURES = ["shader-f16", "subgroups", "timestamp-query", "chromium-experimental-subgroup-matrix"];
 
@@ -52,12 +53,18 @@ class Engine {
     this.uniforms = new Set(); // of the tapes that are prepared
     this.idleStaging = [];
     this.fetched = new Map(); // by number: bytes of a region as they were when fetch() read them
-    device.lost.then((lost) => this.fail(`lost: ${lost.message || lost.reason}`));
+    this.lost = device.lost.then((lost) => this.fail(`lost: ${lost.message || lost.reason}`));
     device.addEventListener?.("uncapturederror", (event) => this.fail(event.error.message));
   }
 
   fail(message) {
     this.failed ||= message;
+  }
+
+  /** A mapping was refused: by a device that is gone, if that is told in the next moment; else for the reason it gave. */
+  async refused(error) {
+    await Promise.race([this.lost, new Promise((done) => setTimeout(done, LOST_MS))]);
+    this.fail(error.message);
   }
 
   make(bytes, usage) {
@@ -95,7 +102,7 @@ class Engine {
       const encoder = this.device.createCommandEncoder();
       encoder.copyBufferToBuffer(this.buffers.get(index), offset + at, staging, 0, size);
       this.queue.submit([encoder.finish()]);
-      await staging.mapAsync(GPUMapMode.READ, 0, size).catch((error) => this.fail(error.message));
+      await staging.mapAsync(GPUMapMode.READ, 0, size).catch((error) => this.refused(error));
       await this.settle();
       whole.set(new Uint8Array(staging.getMappedRange(0, size)), at);
       staging.unmap();

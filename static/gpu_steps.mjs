@@ -11,7 +11,7 @@ const FIRST_PARTS = 8; // submits of a step while nobody knows how long it takes
  */
 export class Steps {
   constructor(engine, parts, rowBytes, index, offset, bytes) {
-    Object.assign(this, { engine, parts, rowBytes, index, offset, bytes, flying: [], arrived: [], feed: null, landedAt: 0, began: 0, counted: 0, spentMs: 0 });
+    Object.assign(this, { engine, parts, rowBytes, index, offset, bytes, flying: [], arrived: [], landedAt: 0, began: 0, counted: 0, spentMs: 0 });
   }
 
   get underWay() {
@@ -32,14 +32,16 @@ export class Steps {
     let staging;
     engine.guarded(() => {
       staging = engine.mappable(count * bytes);
-      if (!this.feed || this.feed.size < image.length) {
-        this.feed?.destroy();
-        this.feed = engine.make(image.length, GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST);
+      let feed = buffers.get("feed"); // one for all Steps of a model: it goes when the model goes
+      if (!feed || feed.size < image.length) {
+        feed?.destroy();
+        feed = engine.make(image.length, GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST);
+        buffers.set("feed", feed);
       }
-      queue.writeBuffer(this.feed, 0, image);
+      queue.writeBuffer(feed, 0, image);
       let encoder = device.createCommandEncoder();
       for (let row = 0; row < count; row += 1) {
-        for (const [start, index, offset, size] of this.parts) encoder.copyBufferToBuffer(this.feed, row * rowBytes + start, buffers.get(index), offset, size);
+        for (const [start, index, offset, size] of this.parts) encoder.copyBufferToBuffer(feed, row * rowBytes + start, buffers.get(index), offset, size);
         encoder = engine.encode(encoder, calls, parts);
         encoder.copyBufferToBuffer(buffers.get(this.index), this.offset, staging, row * bytes, bytes);
         if ((row + 1) % bundle === 0 || row + 1 === count) {
@@ -57,7 +59,7 @@ export class Steps {
       staging.unmap();
       engine.idleStaging.push(staging);
       this.pace(sent, count);
-    }).catch((error) => engine.fail(error.message)).finally(() => this.flying.splice(this.flying.indexOf(landed), 1));
+    }).catch((error) => engine.refused(error)).finally(() => this.flying.splice(this.flying.indexOf(landed), 1));
     this.flying.push(landed);
   }
 
@@ -87,9 +89,5 @@ export class Steps {
       at += part.length;
     }
     return whole;
-  }
-
-  close() {
-    this.feed?.destroy();
   }
 }

@@ -1,5 +1,6 @@
 // Loads the C++ engine into this worker: one module instance with a memory whose size never changes.
 // Everything the tape needs stays in that memory; Python gets Uint8Array views of regions and calls `replay`.
+import { Bpe } from './bpe.mjs';
 
 const PAGE = 65536;
 const MAX_PAGES = 64512; // 4032 MiB: at exactly 4 GiB browsers hang or wrap sizes to 0
@@ -89,6 +90,9 @@ export class Engine {
   benchGemm(layout, m, n, k, repeats) {
     return this.#module._ptl_bench_gemm(this.#pointer, layout, BigInt(m), BigInt(n), BigInt(k), repeats);
   }
+
+  /** The tokenizer in this engine's memory, or null where that is full. `runs` are the classes of characters (ext/bpe.h). */
+  openBpe(runs) { return Bpe.open(this.#module, this.#memory, runs); }
 
   close() {
     if (!this.#module) return;

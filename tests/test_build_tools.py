@@ -183,7 +183,7 @@ def test_no_committed_file_names_a_registry():
 
 
 def test_the_linker_exports_the_whole_c_abi():
-    header = (paths.REPO / "ext" / "engine.h").read_text()
+    header = "".join((paths.REPO / "ext" / name).read_text() for name in ("engine.h", "bpe.h"))
     declared = {f"_{name}" for name in re.findall(r"\bptl_\w+(?=\()", re.sub(r"//.*", "", header))}
     assert set(engine.exports().split("=", 1)[1].split(",")) == declared | {"_malloc", "_free"}
 

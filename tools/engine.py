@@ -47,12 +47,12 @@ VARIANTS = {"engine-threads": THREADS, "engine-single": SINGLE}
 def sources() -> list[Path]:
     """The C++ files of the engine, without the CPython binding."""
     ext = paths.REPO / "ext"
-    return sorted(file for file in [*ext.glob("*.cpp"), *ext.glob("kernels/*.cpp")] if file.name != "native.cpp")
+    return sorted(file for file in [*ext.glob("*.cpp"), *ext.glob("kernels/*.cpp")] if not file.name.startswith("native"))
 
 
 def exports() -> str:
-    """The C ABI as engine.h declares it, for the linker."""
-    header = (paths.REPO / "ext" / "engine.h").read_text()
+    """The C ABI as engine.h and bpe.h declare it, for the linker."""
+    header = "".join((paths.REPO / "ext" / name).read_text() for name in ("engine.h", "bpe.h"))
     names = re.findall(r"^PTL_EXPORT\b[^;(]*?\b(ptl_\w+)\(", header, re.M)
     return "-sEXPORTED_FUNCTIONS=" + ",".join(["_malloc", "_free", *(f"_{name}" for name in names)])
 

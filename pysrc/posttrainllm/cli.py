@@ -1,4 +1,4 @@
-"""The command line: posttrainllm train | sample | bench | explain."""
+"""The command line: posttrainllm train | sample | tokenize | bench | explain."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Train, sample, measure and explain small GPTs.",
+    help="Train, sample, tokenize, measure and explain small GPTs.",
 )
 _DEFAULTS = load("training")
 _PRESETS = ", ".join(load("presets"))
@@ -39,6 +39,22 @@ class Precision(str, Enum):
 
     f32 = "f32"
     f16 = "f16"
+
+
+class End(str, Enum):
+    """Where a constrained text ends."""
+
+    model = "model"
+    first = "first"
+    longest = "longest"
+
+
+class Whitespace(str, Enum):
+    """Between the marks of JSON."""
+
+    compact = "compact"
+    spaced = "spaced"
+    free = "free"
 
 
 class Stage(str, Enum):
@@ -194,6 +210,11 @@ def sample(
     repetition_penalty: Annotated[float, typer.Option(help="Above 1 weakens tokens already seen.")] = 1.0,
     seed: Annotated[int, typer.Option(help="The same seed writes the same text.")] = 42,
     stop: Annotated[list[str] | None, typer.Option(help="Stop before this text; may be given again.")] = None,
+    regex: Annotated[Text, typer.Option(help="Write only what this regular expression (Python's) matches as a whole.")] = None,
+    json_schema: Annotated[Path | None, typer.Option(help="Write JSON that is valid for the JSON Schema in this file.")] = None,
+    grammar: Annotated[Path | None, typer.Option(help="Write a text of the grammar in this file, in lark's notation.")] = None,
+    end: Annotated[End, typer.Option(help="Where such a text ends: where the model leaves it, as soon as it may, or late.")] = End.model,
+    whitespace: Annotated[Whitespace, typer.Option("--json-whitespace", help="Between the marks of JSON.")] = Whitespace.compact,
     device: DeviceOption = Device.auto,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
@@ -209,7 +230,28 @@ def sample(
         "repetition_penalty": repetition_penalty,
         "seed": seed,
     }
-    write_out(source, prompt, tokens, tuple(stop or ()), sampler, device.value, threads, as_json)
+    rules = {"regex": regex, "json_schema": json_schema, "grammar": grammar}
+    how = {"stop": tuple(stop or ()), "end": end.value, **sampler}
+    write_out(source, prompt, tokens, how, rules, whitespace.value, device.value, threads, as_json)
+
+
+@app.command()
+@_friendly
+def tokenize(
+    text: Annotated[Text, typer.Argument(help="A text to split into tokens.", show_default=False)] = None,
+    tokenizer: Annotated[Path | None, typer.Option(help="The tokenizer.json that splits TEXT or counts --data.")] = None,
+    data: Annotated[Text, typer.Option(help="shakespeare, or a UTF-8 text file.")] = None,
+    vocabulary: Annotated[Whole, typer.Option(help="Learn so many tokens from --data.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where the tokenizer.json that was learned goes.")] = None,
+    special: Annotated[list[str] | None, typer.Option(help="A text that is one token; may be given again.")] = None,
+    minimum: Annotated[int, typer.Option(help="Merge pairs that come so often.")] = 2,
+    merges: Annotated[bool, typer.Option("--merges", help="List --tokenizer's merges in order.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Learn a byte-level BPE tokenizer from a text, or show how one splits a text."""
+    from .cli_tokenize import tokenize as work
+
+    work(text, data, tokenizer, vocabulary, out, tuple(special or ()), minimum, merges, as_json)
 
 
 @app.command()

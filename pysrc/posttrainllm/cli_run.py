@@ -13,7 +13,9 @@ from . import __version__
 from .cli_output import emit
 from .compile import explain as tables
 from .data.corpus import Corpus
+from .decode.constrain import read_file, vocabulary_of
 from .decode.generate import write
+from .errors import ConfigError
 from .model.config import GPTConfig
 from .model.live import GPT
 from .model.program import Pass, Program, evaluation, forward, initial_weights, training_step
@@ -29,19 +31,30 @@ def sample(
     source: Path,
     prompt: str,
     tokens: int,
-    stop: tuple[str, ...],
-    sampler: dict,
+    how: dict,
+    rules: dict[str, str | Path | None],
+    whitespace: str,
     device: str,
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Write to standard output as the text comes; with as_json one "token" event a piece and a last "done"."""
+    """Write to standard output as the text comes; with as_json one "token" event a piece and a last "done".
+
+    `how` is for decode.generate.write; `rules` holds a pattern ("regex") or a file ("json_schema", "grammar"), one at most.
+    """
+    given = {kind: rule for kind, rule in rules.items() if rule is not None}
+    if len(given) > 1:
+        options = " and ".join(f"--{kind.replace('_', '-')}" for kind in given)
+        raise ConfigError("sample", "a text has one constraint", f"{options} came", "choose one of them")
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal that is not UTF-8 must not end the text
     with opened(source) as checkpoint:
         model = model_of(checkpoint, device=device, threads=threads)
     try:
-        pieces = write(model, prompt, tokens, stop=stop, **sampler)
+        constraint = None
+        for kind, rule in given.items():
+            constraint = read_file(kind, rule, vocabulary_of(model.tokenizer), whitespace)
+        pieces = write(model, prompt, tokens, constraint=constraint, **how)
         if not as_json:
             print(prompt, end="", flush=True)
         text, first = "", None

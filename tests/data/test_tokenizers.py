@@ -3,7 +3,7 @@
 import pytest
 
 from posttrainllm.data.tokenizers import ByteTokenizer, from_dict
-from posttrainllm.errors import DataError
+from posttrainllm.errors import DataError, FormatError
 
 hypothesis = pytest.importorskip("hypothesis", reason="properties need hypothesis")
 st = hypothesis.strategies
@@ -43,6 +43,9 @@ def test_half_a_surrogate_pair_becomes_the_replacement_character():
 
 def test_a_checkpoint_names_its_tokenizer():
     assert from_dict(bytes_.to_dict()).to_dict() == {"name": "bytes", "vocabulary": 256}
-    for settings in ({"name": "bpe"}, {}, {"name": ["bytes"]}):
+    for settings in ({"name": "wordpiece"}, {}, {"name": ["bytes"]}):
         with pytest.raises(DataError, match="newer version"):
+            from_dict(settings)
+    for settings in ({"name": "bpe"}, {"name": "bpe", "json": ["{}"]}):
+        with pytest.raises(FormatError, match="tokenizer.json"):
             from_dict(settings)

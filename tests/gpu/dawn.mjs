@@ -4,6 +4,14 @@ import { createRequire } from "node:module";
 import { join, relative } from "node:path";
 import { pathToFileURL } from "node:url";
 
+// Node shows the line of an error; Pyodide's are a megabyte each.
+function fail(error) {
+  const stack = String(error?.stack ?? "").split("\n").slice(0, 10).map((line) => line.slice(0, 200));
+  process.stderr.write([...stack, String(error?.message ?? error).slice(-2000)].join("\n") + "\n", () => process.exit(1));
+}
+process.on("uncaughtException", fail);
+process.on("unhandledRejection", fail);
+
 const [dawnPath, pyodideFolder, repo] = process.argv.slice(2);
 const dawn = createRequire(import.meta.url)(dawnPath);
 const { loadPyodide } = await import(pathToFileURL(join(pyodideFolder, "pyodide.mjs")));

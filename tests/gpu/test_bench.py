@@ -4,6 +4,7 @@ import pytest
 
 gpu_report = pytest.importorskip("bench.gpu_report", reason="the bench is not part of this checkout")
 from bench import gpu_tensor
+from posttrainllm.backends.gpu.tiles import TENSOR_SMALL, as_choice
 
 pytestmark = pytest.mark.native_only(reason="the bench runs natively")
 STEP = {
@@ -18,8 +19,10 @@ STEP = {
 
 
 def test_targets_are_met_or_missed_by_the_figure():
-    rows = [{"label": 0, "layout": "NN", "precision": "f16", "tile": ["tensor", 1], "shape": [64] * 3, "right": right, "tflops": rate}
+    refused = {"label": 0, "layout": "NT", "precision": "f16", "tile": as_choice(TENSOR_SMALL, 1), "shape": [64] * 3, "error": "no"}
+    rows = [{"label": 0, "layout": "NN", "precision": "f16", "tile": as_choice(TENSOR_SMALL, 1), "shape": [64] * 3, "right": right, "tflops": rate}
             for right, rate in ((True, 130.0), (False, 400.0))]  # fmt: skip
+    rows[1]["off"] = 7.0
     parts = {
         "steps": [
             STEP | {"preset": "medium"},
@@ -32,7 +35,7 @@ def test_targets_are_met_or_missed_by_the_figure():
             {"layout": "NN", "tflops": 43.0},
             {"layout": "NT", "error": "refused"},
         ],
-        "tensor": {"rows": rows},
+        "tensor": {"rows": [*rows, refused]},
     }
     found = {row["name"]: (row["value"], row["met"]) for row in gpu_report.targets(parts)}
     assert found["medium: PyTorch eager f32's time by ours"] == (2.75, True)
@@ -44,6 +47,8 @@ def test_targets_are_met_or_missed_by_the_figure():
     assert len(found) == 6
     table = gpu_report.table({"adapter": "A", "features": ["f"], "parts": parts, "targets": gpu_report.targets(parts)})
     assert "| medium | f32 | 2.0 | 2.75 | 43.0 | 90 | 0.04 | 3 |" in table and "| **missed** |" in table
+    lines = table.splitlines()[-3:]
+    assert lines == ["NN 2x2 2x2 k32: 130 right", "NN 2x2 2x2 k32: 400 off 7", "NT 2x2 2x2 k32: - no"]
 
 
 def test_modules_say_what_is_multiplied():

@@ -150,6 +150,23 @@ def test_matrix_units_emulated(device, name, buffers, wide, depth):
     check(device, name, SIZES, constants, 2)
 
 
+TURNED = [name for name in LETTERS if name not in ("linear", "unembed_backward_input")]
+
+
+@pytest.mark.parametrize("wide, depth, subgroups", [(True, 32, 1), (False, 64, 2), (True, 16, 4)])
+@pytest.mark.parametrize("name", TURNED)
+def test_matrix_units_with_operands_turned(device, name, wide, depth, subgroups):
+    constants = TENSOR | {"HALF": True, "WIDE": wide, "TILE_K": depth, "TRANSPOSED": True, "SUBGROUPS_N": subgroups}
+    check(device, name, SIZES, constants)
+    check(device, name, {"R": 136, "I": 72, "O": 264, "C": 72, "V": 264}, constants, 2)
+
+
+def test_what_is_turned_may_end_anywhere_along_its_rows(device):
+    constants = TENSOR | {"HALF": True, "TRANSPOSED": True}
+    check(device, "unembed", {"R": 40, "C": 48, "V": 41}, constants)
+    check(device, "linear_backward_weight", {"R": 37, "I": 48, "O": 72}, constants)
+
+
 @pytest.mark.parametrize("name, epilogue", EPILOGUES)
 def test_epilogues_of_matrix_units(device, name, epilogue):
     check(device, name, SIZES, TENSOR | {"HALF": True}, 1, epilogue)

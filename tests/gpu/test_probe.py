@@ -1,5 +1,6 @@
 """The probe that picks a matmul's tile on a device, and where its findings are kept."""
 
+import dataclasses
 import json
 import logging
 
@@ -27,8 +28,8 @@ def real_gpu(gpu, monkeypatch):
     """The GPU, taken for a real one, with tiles that a CPU's driver compiles quickly."""
     monkeypatch.setattr(gpu, "software", False)
     monkeypatch.setattr(subjects, "PLAIN", QUICK)
-    monkeypatch.setattr(subjects, "FEWEST_GROUPS", 1)
-    monkeypatch.setattr(probe, "MOST_SECONDS", 100.0)
+    monkeypatch.setattr(subjects, "SHARED", 0.9)
+    monkeypatch.setattr(probe, "MOST_SUBJECTS", 100)
     monkeypatch.setattr(attention_tiles, "CANDIDATES", dict.fromkeys(attention_tiles.CANDIDATES, QUICK_ATTENTION))
     return gpu
 
@@ -70,8 +71,42 @@ def test_a_tile_is_taken_by_its_time_and_what_is_known_is_not_measured(real_gpu,
     assert now(probe.probe(real_gpu, [step()], found)) == found and not asked
 
 
-def test_time_ends_the_probe(real_gpu):
-    assert len(now(probe.probe(real_gpu, [step()], seconds=0.0))) == 1
+def test_time_ends_the_probe(real_gpu, monkeypatch):
+    assert now(probe.probe(real_gpu, [step()], seconds=0.0)) == {}
+    load, clock = probe._load, [0.0]
+    monkeypatch.setattr(probe.time, "perf_counter", lambda: clock[0])
+
+    async def slow(*arguments):
+        clock[0] += 1.0
+        return await load(*arguments)
+
+    monkeypatch.setattr(probe, "_load", slow)
+    first, second = subjects.subjects([step()])[:2]
+    assert len(first.choices(real_gpu.options)) == len(second.choices(real_gpu.options)) == 2
+    assert set(now(probe.probe(real_gpu, [step()], seconds=3.5))) == {first.key("f32"), second.key("f32")}
+    assert clock[0] == 4.0
+    clock[0] = 0.0
+    assert set(now(probe.probe(real_gpu, [step()], seconds=2.5))) == {first.key("f32")}
+    assert clock[0] == 3.0  # the second ended in the middle of its tiles
+
+
+def test_the_heaviest_are_measured_and_others_take_over_what_is_alike(real_gpu, monkeypatch):
+    monkeypatch.setattr(subjects, "SHARED", 2.0)
+    monkeypatch.setattr(probe, "MOST_SUBJECTS", 5)
+    asked = []
+
+    async def timed(machine, loadeds, repeats):
+        asked.append(len(loadeds))
+        return [1.0] * (len(loadeds) - 1) + [0.5]
+
+    monkeypatch.setattr(probe, "_timed", timed)
+    found = now(probe.probe(real_gpu, [step()], seconds=30.0))
+    assert len(asked) == 2 * 5 < 2 * len(found)
+    every = [each for each in subjects.subjects([step()]) if isinstance(each, subjects.Product)]
+    for each in every:
+        key = each.key("f32")
+        like = [other for other in every if other.alike(each) and other.key("f32") in found]
+        assert (key in found) == bool(like) and (not like or found[key] in [found[other.key("f32")] for other in like])
 
 
 def test_a_software_adapter_is_not_measured(gpu):
@@ -115,19 +150,31 @@ def test_units_that_give_other_numbers_are_found_out(open_half, monkeypatch):
     constants, wrong = TensorTile.constants, {}
     monkeypatch.setattr(TensorTile, "constants", lambda tile: constants(tile) | {"EMULATE": True} | wrong)
     monkeypatch.setattr(subjects, "MIDDLE", QUICK[0])
-    tile, sample = TensorTile(1, 2, 2, 2, 32), subjects.Product("NT", 8, 8, 8)
-    assert now(probe.agrees(machine, sample, as_choice(tile, 1)))
-    monkeypatch.setattr(machine, "software", False)
-    monkeypatch.setattr(probe, "TENSOR_SMALL", tile)
-    monkeypatch.setattr(subjects, "TENSOR", (tile,))
-    found: dict = {}
-    now(probe._find_units(machine, "NT", found))
-    assert found == {"NT matrix units": as_choice(tile, 1)}
+    tile, subject = TensorTile(1, 2, 2, 2, 32), subjects.Product("NT", 64, 64, 64)
+    monkeypatch.setattr(subjects, "TENSOR", (tile,) * 3)
+    monkeypatch.setattr(subjects, "PLAIN", QUICK[:1])
+
+    async def timed(machine, loadeds, repeats):
+        return [1.0 - number / 100 for number in range(len(loadeds))]
+
+    monkeypatch.setattr(probe, "_timed", timed)
+    monkeypatch.setattr(probe, "NOISE", 0.0)
+
+    def find():
+        each = probe.Probe(machine, {}, 100.0)
+        now(each.run([subject]))
+        return each.found
+
+    turned, default = dataclasses.replace(tile, TRANSPOSED=True), as_choice(QUICK[0], 1)
+    choices = subject.choices(machine.options)
+    assert choices[1:] and as_choice(tile, 1) in choices and as_choice(turned, 1) in choices
+    for each in (tile, turned):
+        assert now(probe.agrees(machine, subject, as_choice(each, 1), default))
+    assert find()[tiles.units_key("NT")][0] == "tensor"
     wrong["NEXT_STEP_A"] = 0  # the first fragment of a line at every step along k
-    assert not now(probe.agrees(machine, sample, as_choice(tile, 1)))
-    found.clear()
-    now(probe._find_units(machine, "NT", found))
-    assert found == {"NT matrix units": None}
+    for each in (tile, turned):
+        assert not now(probe.agrees(machine, subject, as_choice(each, 1), default))
+    assert [choice[0] for choice in find().values()] == ["plain"]
 
 
 @pytest.fixture
@@ -171,11 +218,12 @@ def test_attention_by_units_is_checked_too(open_half, monkeypatch, entry):
     subject = subjects.Attention(entry, kernel, 1, 40, 1, 16)
     choice = attention_tiles.as_choice(attention_tiles.TensorTile(32, 32, EMULATE=True))
     assert attention_tiles.of_choice(choice).suits(machine.options, entry, 16)
-    assert now(probe.agrees(machine, subject, choice))
+    default = subject.choices(machine.options)[0]
+    assert now(probe.agrees(machine, subject, choice, default))
     constants = attention_tiles.TensorTile.constants
     monkeypatch.setattr(
         attention_tiles.TensorTile,
         "constants",
         lambda *given: constants(*given) | {"KEYS": entry != "attention_backward_keys"},
     )
-    assert entry == "attention" or not now(probe.agrees(machine, subject, choice))
+    assert entry == "attention" or not now(probe.agrees(machine, subject, choice, default))

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from posttrainllm.backends.gpu.tiles import TENSOR_SMALL, TensorTile, as_choice,
 from posttrainllm.model.config import GPTConfig
 from posttrainllm.model.program import training_step
 
-from tests.gpu.test_dawn import SHIPPED
+from tests.gpu.test_dawn import SHIPPED, WIDE
 
 pytestmark = pytest.mark.native_only(reason="starts Node")
 UNITS = ((16, 16, 16), (8, 8, 8))
@@ -83,10 +84,12 @@ def test_every_tile_of_matrix_units_in_every_layout():
     modules = []
     for layout in subjects.KERNELS:
         shape, name = (layout, 256, 256, 512), f"{layout} 256"
-        for tile in (*subjects.TENSOR, *more):
+        turned = [replace(tile, TRANSPOSED=True) for tile in (*subjects.TENSOR, *more)]
+        for tile in (*subjects.TENSOR, *more, *turned):
             for chunks in (1, 2):
-                options = Options(DEFAULT, "f16", UNITS, tiles={key_of(*shape, "f16"): as_choice(tile, chunks)})
+                options = Options(WIDE, "f16", UNITS, tiles={key_of(*shape, "f16"): as_choice(tile, chunks)})
                 if tile.suits(options, *shape) and tile.threads % 128 == 0:
                     modules += described(lower(subjects.one_product(*shape), options).dispatches, name)
-    assert len(modules) > 15 and all("enable chromium_experimental" in m["source"] for m in modules)
-    assert not refused(modules)
+    assert len(modules) > 60 and all("enable chromium_experimental" in m["source"] for m in modules)
+    too_large = "larger than the maximum allowed (16384 bytes)"  # for the null backend: Tint and its checks came before
+    assert not [row for row in refused(modules) if too_large not in row]

@@ -6,18 +6,28 @@ Feistel network over the window numbers with cycle walking (Black, Rogaway 2002)
 
 from __future__ import annotations
 
+import sys
+from array import array
+
 from ..errors import DataError
 from ..ops.lazy import np
 from ..ops.normal import GOLDEN, mix, mix_array
 
 
 def tokens_to_i32(tokens) -> bytes:
-    """Little-endian i32 bytes of a sequence of tokens (a fast path for byte tokens)."""
-    if isinstance(tokens, (bytes, bytearray, memoryview)) and memoryview(tokens).itemsize == 1:
+    """Little-endian i32 bytes of a sequence of tokens: bytes, an array or memoryview of integers, or any other."""
+    if _is_bytes(tokens):
         wide = bytearray(4 * len(tokens))
         wide[0::4] = tokens
         return bytes(wide)
+    if isinstance(tokens, (array, memoryview)) and sys.byteorder == "little":
+        return array("i", tokens).tobytes()
     return b"".join(int(token).to_bytes(4, "little", signed=True) for token in tokens)
+
+
+def _is_bytes(tokens) -> bool:
+    """Whether a token is a byte."""
+    return isinstance(tokens, (bytes, bytearray)) or (isinstance(tokens, memoryview) and tokens.itemsize == 1)
 
 
 def permute(index: int, size: int, key: int) -> int:
@@ -94,8 +104,8 @@ class Batches:
     def block(self, count: int):
         """What `count` calls of `next` give, at a fraction of the time: (tokens, targets), int32 arrays [count, B, T]."""
         if self._array is None:
-            bytes_like = isinstance(self._tokens, (bytes, bytearray, memoryview)) and memoryview(self._tokens).itemsize == 1
-            self._array = np.frombuffer(self._tokens, np.uint8) if bytes_like else np.asarray(self._tokens, np.int32)
+            as_held = _is_bytes(self._tokens) or isinstance(self._tokens, (array, memoryview))
+            self._array = np.asarray(memoryview(self._tokens)) if as_held else np.asarray(self._tokens, np.int32)
         parts, wanted = [], count * self.batch
         while wanted:
             if self.window >= self.windows:
@@ -112,7 +122,7 @@ class Batches:
 
 
 def _join(rows) -> bytes:
-    if isinstance(rows[0], (bytes, memoryview)):
+    if _is_bytes(rows[0]):
         return tokens_to_i32(b"".join(rows))
     return b"".join(tokens_to_i32(row) for row in rows)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import hashlib
+import math
 from copy import copy
 from importlib import resources
 from pathlib import Path
@@ -54,6 +55,20 @@ class Corpus:
         """Validation tokens."""
         return memoryview(self.data)[self.split :]
 
+    def tokens(self, tokenizer) -> Corpus:
+        """The same text and split as the tokens of `tokenizer`: itself for bytes, else a TokenizedCorpus."""
+        if tokenizer.name == "bytes":
+            return self
+        from .tokenized import TokenizedCorpus
+
+        return TokenizedCorpus(self, tokenizer)
+
+    def bits_per_byte(self, loss_nats: float, part: str = "validation") -> float:
+        """A mean loss a token of a part ("train" or "validation") as bits a byte of text, which compares over tokenizers."""
+        tokens = len(self.train if part == "train" else self.validation)
+        nbytes = self.split if part == "train" else len(self.data) - self.split
+        return loss_nats * tokens / max(1, nbytes) / math.log(2)
+
     @classmethod
     def from_text(cls, text: str, name: str = "pasted text") -> Corpus:
         """From a string. Raises DataError when it is empty or holds half a surrogate pair."""
@@ -103,7 +118,7 @@ class Corpus:
                 raise DataError(
                     "corpus",
                     f"the {part} part holds at least one window of context + 1 = {need:,} tokens",
-                    f"{self.name} has {len(tokens):,} there of {len(self.data):,} in all",
+                    f"{self.name} has {len(tokens):,} there of {len(self.train) + len(self.validation):,} in all",
                     "use a longer text or a model with a shorter context",
                     code="E-DATA-SHORT",
                 )

@@ -1,10 +1,14 @@
-"""bytes: the tokenizer whose vocabulary is the 256 byte values. Every text is already its tokens."""
+"""Tokenizers by name: bytes, whose vocabulary is the 256 byte values and every text its own tokens; and bpe (data/bpe.py)."""
 
 from __future__ import annotations
 
-import codecs
+from typing import TYPE_CHECKING
 
-from ..errors import DataError
+from ..errors import DataError, FormatError
+from .stream import ByteStream, to_utf8
+
+if TYPE_CHECKING:
+    from .bpe import BPETokenizer
 
 
 class ByteTokenizer:
@@ -18,10 +22,11 @@ class ByteTokenizer:
 
         Half a surrogate pair, which a page can send and UTF-8 cannot hold, becomes U+FFFD.
         """
-        try:
-            return text.encode("utf-8")
-        except UnicodeEncodeError:
-            return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode("utf-8")
+        return to_utf8(text)
+
+    def encode_bytes(self, data: bytes) -> bytes:
+        """Any bytes to tokens: themselves."""
+        return bytes(data)
 
     def decode(self, tokens) -> str:
         """Tokens to text; bytes that are not UTF-8 become U+FFFD."""
@@ -36,26 +41,18 @@ class ByteTokenizer:
         return {"name": self.name, "vocabulary": self.vocabulary}
 
 
-class ByteStream:
-    """Incremental UTF-8: push tokens, get only complete characters; finish gives what is left as U+FFFD."""
-
-    def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def push(self, token: int) -> str:
-        """Text that this token completes ("" while a character is unfinished)."""
-        return self._decoder.decode(bytes((token,)))
-
-    def finish(self) -> str:
-        """The rest, incomplete characters replaced."""
-        return self._decoder.decode(b"", True)
-
-
-def from_dict(settings: dict) -> ByteTokenizer:
-    """The tokenizer that a checkpoint names. Raises DataError for one this version does not have."""
+def from_dict(settings: dict) -> ByteTokenizer | BPETokenizer:
+    """The tokenizer that a checkpoint names. Raises DataError for one this version does not have, FormatError for an unsound one."""
     name = settings.get("name")
+    if name == "bpe":
+        from .bpe import BPETokenizer
+
+        text = settings.get("json")
+        if not isinstance(text, str):
+            raise FormatError("tokenizer", "a bpe tokenizer comes with its tokenizer.json", "none came", code="E-FORMAT-METADATA")
+        return BPETokenizer.from_json(text)
     if name != "bytes":
         raise DataError(
-            "tokenizer", "a known tokenizer (bytes)", f"{name!r} came", "open this run with a newer version"
+            "tokenizer", "a known tokenizer (bytes, bpe)", f"{name!r} came", "open this run with a newer version"
         )
     return ByteTokenizer()

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from ..errors import ConfigError, DataError
 from ..waiting import each_now
+from .constrain.constraint import Constraint
+from .constrain.guide import Guide
+from .constrain.states import State
 from .sampler import Sampler, SamplerSettings
 
 
@@ -15,7 +18,7 @@ from .sampler import Sampler, SamplerSettings
 class Piece:
     """A bit of text: what became readable with this token ("" inside a character), tokens so far, seconds so far.
 
-    reason is None until the last piece: then "length" or "stop".
+    reason is None until the last piece: then "length", "stop", or "complete" for a text that its constraint accepts.
     """
 
     text: str
@@ -24,17 +27,25 @@ class Piece:
     reason: str | None = None
 
 
-def write(model, prompt: str, tokens: int = 200, *, stop: tuple[str, ...] | str = (), **sampler) -> Iterator[Piece]:
+def write(model, prompt: str, tokens: int = 200, **how) -> Iterator[Piece]:
     """Continue `prompt` by at most `tokens` tokens; stops before a stop string, which is not shown.
 
-    `sampler` takes SamplerSettings' fields. Past the context the model sees the last ¾ to all of it: its window moves on by
-    a quarter of the context at a time, so that most tokens need one row only (see KV cache). Raises ConfigError or DataError at once, and NonFiniteError while writing.
+    `how` is stop, constraint, end, and SamplerSettings' fields: see `write_async`. Past the context the model sees the last ¾ to
+    all of it: the window moves on by a quarter of the context at a time, so that most tokens need one row only (a KV cache
+    holds while it stands still). Raises ConfigError or DataError at once, and NonFiniteError while writing.
     """
-    return each_now(write_async(model, prompt, tokens, stop=stop, **sampler))
+    return each_now(write_async(model, prompt, tokens, **how))
 
 
-def write_async(model, prompt: str, tokens: int = 200, *, stop: tuple[str, ...] | str = (), **sampler) -> AsyncIterator[Piece]:
-    """`write` for code that awaits."""
+def write_async(
+    model, prompt: str, tokens: int = 200, *, stop: tuple[str, ...] | str = (), constraint: Constraint | None = None, end: str = "model",
+    **sampler,
+) -> AsyncIterator[Piece]:  # fmt: skip
+    """`write` for code that awaits.
+
+    constraint: what the text after the prompt must be (see constrain/); it is whole when it ends, unless a stop string cuts it. It
+    masks the logits before the sampler's filters. end ("model", "first", "longest") tells where it ends: see constrain/guide.py.
+    """
     settings = SamplerSettings(**sampler)
     if isinstance(tokens, bool) or not isinstance(tokens, int) or not 1 <= tokens <= 1_000_000:
         raise ConfigError("write", "tokens is a whole number from 1 to 1,000,000", f"{tokens!r} came", "change it")
@@ -44,27 +55,44 @@ def write_async(model, prompt: str, tokens: int = 200, *, stop: tuple[str, ...] 
             "write", "a prompt of at least one character", "an empty one came", "type a word or a line break"
         )
     stops = (stop,) if isinstance(stop, str) else tuple(stop)
-    return _write(model, seen, tokens, tuple(s for s in stops if s), Sampler(settings))
+    guide = None if constraint is None else Guide(constraint, end)
+    state = None if guide is None else guide.start(tokens, model.tokenizer)
+    return _write(model, seen, tokens, tuple(s for s in stops if s), Sampler(settings), guide, state)
 
 
-async def _write(model, seen: list[int], tokens: int, stop: tuple[str, ...], sampler: Sampler) -> AsyncIterator[Piece]:
+async def _write(
+    model, seen: list[int], tokens: int, stop: tuple[str, ...], sampler: Sampler, guide: Guide | None, state: State | None
+) -> AsyncIterator[Piece]:
     started, stream, held = time.perf_counter(), model.tokenizer.stream(), ""
     context, vocabulary = model.config.context, model.tokenizer.vocabulary
+    over = guide is not None and guide.ended(state, tokens)
     for count in range(1, tokens + 1):
-        window = seen[window_start(len(seen), context) :]
+        if over:  # only here where the empty text is all
+            break
+        window, left = seen[window_start(len(seen), context) :], tokens - count + 1
         logits = await model.logits_async(window)
-        token = sampler.draw(logits[:vocabulary], window)  # a model may have more rows than there are tokens
+        allowed = None if guide is None else guide.allowed(state, left)
+        token = sampler.draw(logits[:vocabulary], window, allowed)  # a model may have more rows than there are tokens
+        if guide is not None:
+            state = guide.take(state, token, left)
+            if state is None:
+                break
+            over = guide.ended(state, left - 1)
         seen.append(token)
         held += stream.push(token)
-        if count == tokens:
+        last = over or count == tokens
+        if last:
             held += stream.finish()
         cut, ended = _until_stop(held, stop)
         if ended:
             yield Piece(cut, count, time.perf_counter() - started, "stop")
             return
-        keep = 0 if count == tokens else _might_begin_stop(held, stop)
+        keep = 0 if last else _might_begin_stop(held, stop)
         shown, held = held[: len(held) - keep], held[len(held) - keep :]
-        yield Piece(shown, count, time.perf_counter() - started, "length" if count == tokens else None)
+        yield Piece(shown, count, time.perf_counter() - started, ("length" if guide is None else "complete") if last else None)
+        if last:
+            return
+    yield Piece(held, count - 1, time.perf_counter() - started, "complete")
 
 
 def window_start(count: int, context: int) -> int:

@@ -60,10 +60,10 @@ class Sampler:
         self._draws += 1
         return (mix(mix(self.settings.seed + GOLDEN) + GOLDEN * self._draws) >> 11) * 2.0**-53
 
-    def draw(self, logits, seen=()) -> int:
+    def draw(self, logits, seen=(), allowed: tuple[int, ...] | None = None) -> int:
         """One token from logits [V]; `seen` are the tokens that the repetition penalty weakens (arXiv 1909.05858).
 
-        A logit of -inf is a token that may not come. Raises NonFiniteError where one is NaN or inf, or none is finite.
+        A logit of -inf is a token that may not come; with `allowed` (in order) all others are as good as that. Raises NonFiniteError where one is NaN or inf, or none is finite.
         """
         settings = self.settings
         scores = list(logits)
@@ -77,10 +77,20 @@ class Sampler:
                 scores[token] = (
                     value / settings.repetition_penalty if value > 0 else value * settings.repetition_penalty
                 )
-        if settings.temperature == 0:
-            return scores.index(max(scores))
+        if allowed is not None:
+            scores = [scores[token] for token in allowed]
+        place = self._place(scores)
+        return place if allowed is None else allowed[place]
+
+    def _place(self, scores: list[float]) -> int:
+        """Where in `scores` the drawn one stands."""
+        settings = self.settings
+        top, temperature = max(scores), settings.temperature
+        if top == -math.inf:
+            raise NonFiniteError("sampler", "an allowed token has a logit", "all of them are -infinity", "check the model's weights")
+        if temperature == 0:
+            return scores.index(top)
         ranked = sorted(scores, reverse=True)  # of plain numbers: sorting tokens by their scores takes twice as long
-        top, temperature = ranked[0], settings.temperature
         weights = [math.exp((score - top) / temperature) for score in ranked[: settings.top_k or None]]
         weights = _cut(weights, settings.top_p, settings.min_p)
         point = self.uniform() * math.fsum(weights)
@@ -94,11 +104,11 @@ class Sampler:
 
 
 def _at_rank(scores: list[float], ranked: list[float], rank: int) -> int:
-    """The token of that rank: of equal scores the lowest token comes first."""
-    score, token = ranked[rank], -1
+    """Where in `scores` the one of that rank stands: of equal ones the first comes first."""
+    score, place = ranked[rank], -1
     for _ in range(rank - ranked.index(score) + 1):
-        token = scores.index(score, token + 1)
-    return token
+        place = scores.index(score, place + 1)
+    return place
 
 
 def _cut(weights: list[float], top_p: float, min_p: float) -> list[float]:

@@ -1,4 +1,4 @@
-"""Which tile multiplies fastest on this device, measured: products and attention of the tapes to come, each tile that suits, for
+"""Which tile multiplies fastest on this device, measured: products and attention of the tapes to come, a few tiles each, for
 a bounded time. What is found is JSON (see tiles.key_of and as_choice), to be kept by adapter and used by every later lowering.
 
 A tile of the matrix units must also give the plain kernel's numbers before it is taken: names and units of that WGSL differ
@@ -7,10 +7,12 @@ between browsers, and some take what they then compute otherwise.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import struct
 import time
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import replace
 
 from ...compile.tape import REGION_SHIFT, Tape
@@ -18,16 +20,19 @@ from ...dims import product
 from ...errors import DeviceError, DeviceLostError
 from ...ops import kernel
 from ...ops.spec import WRITTEN
-from .subjects import CHECKED, Attention, Product, one_kernel, subjects, words
-from .tiles import TENSOR_SMALL, as_choice, units_key
+from .subjects import Attention, Product, one_kernel, subjects, words
+from .tiles import units_key
 
 LOG = logging.getLogger("posttrainllm.gpu")
-SECONDS = 0.3
-"""Of measuring; making pipelines comes on top, and ends at MOST_SECONDS in all."""
-MOST_SECONDS = 4.0
-LEAST_MS = 0.4
-"""A measurement repeats a kernel for about so long."""
-GUESSED_FLOPS = 8e12
+SECONDS = 2.0
+"""Of all of it: a person waits. Nearly all goes into making pipelines."""
+MOST_SUBJECTS = 8
+"""The heaviest that are measured; others of a layout take over what was found for one alike."""
+AT_ONCE, ONE_BY_ONE = 6, 3
+"""Tiles tried for each: where the device's compiler works on several at once, and where not."""
+LEAST_MS = 1.0
+"""A measurement repeats a kernel for about so long: a browser may round its clock to 0.1 ms."""
+GUESSED_FLOPS = 2e13
 NOISE = 0.03
 """The default stays where another is not faster by more than this share."""
 ALIKE = 1 / 200
@@ -41,18 +46,16 @@ async def _do(machine, method: str, *arguments):
 
 
 async def _load(machine, tape: Tape, key: str, choice: list):
-    """The tape with one tile; None where the device or its compiler refuses."""
-    kept = machine.options
-    machine.options = replace(kept, tiles={key: choice})
+    """(choice, the tape with that tile); None where the device or its compiler refuses."""
+    tried = copy(machine)  # the same buffers and pipelines; only the options are its own, for several load at once
+    tried.options = replace(machine.options, tiles={key: choice})
     try:
-        return await _do(machine, "load", tape)
+        return choice, await _do(tried, "load", tape)
     except DeviceLostError:
         raise
     except DeviceError as error:
         LOG.info("%s: %s is refused: %s", key, words(choice), str(error)[:200])
         return None
-    finally:
-        machine.options = kept
 
 
 async def _timed(machine, loadeds: list, repeats: int) -> list[float]:
@@ -71,25 +74,22 @@ async def _timed(machine, loadeds: list, repeats: int) -> list[float]:
     return times
 
 
-async def agrees(machine, subject: Product | Attention, choice: list) -> bool:
-    """Whether a choice needs no check, or gives what the plain kernel gives on a small sample with edges."""
-    right, others = subject.to_check(choice)
-    if not others:
-        return True
+async def agrees(machine, subject: Product | Attention, choice: list, default: list) -> bool:
+    """Whether a choice needs no check, or gives what the default (or a plain tile) gives on a small sample with edges."""
+    compared = subject.to_check(choice, default)
     sample, results = subject.sample(), []
-    for each in (right, *others):
-        loaded = await _load(
-            machine, one_kernel(sample.kernel, sample.sizes), sample.key(machine.options.precision), each
-        )
+    for each in compared:
+        tape = one_kernel(sample.kernel, sample.sizes)
+        loaded = await _load(machine, tape, sample.key(machine.options.precision), each)
         if loaded is None:
             return False
-        results.append(await _results(machine, loaded, kernel(sample.kernel), sample.sizes))
-    most = [max(map(abs, part)) for part in results[0]]
+        results.append(await _results(machine, loaded[1], kernel(sample.kernel), sample.sizes))
+    if not compared:
+        return True
+    right, other = results
+    most = [max(map(abs, part)) for part in right]
     return all(most) and all(
-        abs(a - b) <= most[i] * ALIKE
-        for other in results[1:]
-        for i, part in enumerate(other)
-        for a, b in zip(results[0][i], part)
+        abs(a - b) <= most[i] * ALIKE for i, part in enumerate(other) for a, b in zip(right[i], part)
     )  # NaN is not
 
 
@@ -117,18 +117,99 @@ async def _results(machine, loaded, made_of, sizes: dict[str, int]) -> list[tupl
     ]
 
 
-async def _find_units(machine, layout: str, found: dict) -> None:
-    """Keep under units_key(layout) a tile of matrix units that is right here, or None: looked for once."""
-    key = units_key(layout)
-    if key in found or not machine.options.half or not machine.options.subgroup_matrix:
-        return
-    found[key] = None
-    for tile in (TENSOR_SMALL, replace(TENSOR_SMALL, WIDE=False)):
-        sample = Product(layout, *CHECKED)
-        if tile.suits(machine.options, *sample.shape) and await agrees(machine, sample, as_choice(tile, 1)):
-            found[key] = as_choice(tile, 1)
+class Probe:
+    """One probe of a machine: what is known, and how long it may go on."""
+
+    def __init__(self, machine, known: dict, seconds: float) -> None:
+        self.machine, self.found, self.stop = machine, known, time.perf_counter() + seconds
+        self.precision = machine.options.precision
+        self.at_once = hasattr(machine, "load_async")
+        self.right: set = set()
+        self.losers: list = []
+        self.winners: list = []
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left."""
+        return self.stop - time.perf_counter()
+
+    async def run(self, all_subjects: list) -> None:
+        """Measure what is not known and not alike to a heavier one, then share what was found."""
+        todo: list = []
+        for subject in all_subjects:
+            if subject.key(self.precision) not in self.found and not any(subject.alike(other) for other in todo):
+                todo.append(subject)
+        todo = todo[:MOST_SUBJECTS]
+        begun = [(subject, self._begin(subject)) for subject in todo if self.left > 0]
+        for subject, tries in begun:
+            loadeds = await self._loaded(tries)
+            if len(loadeds) > 1:
+                await self._measure(subject, loadeds)
+        for subject in all_subjects:
+            key = subject.key(self.precision)
+            like = next((o for o in all_subjects if subject.alike(o) and o.key(self.precision) in self.found), None)
+            if key not in self.found and like and subject.takes(self.found[like.key(self.precision)], self.machine.options):
+                self.found[key] = self.found[like.key(self.precision)]
+        if self.losers and hasattr(self.machine, "forget"):
+            self.machine.forget(self.losers, self.winners)
+
+    def _begin(self, subject) -> list:
+        """Its choices with the default first, on their way: as tasks where compilers work side by side, else not begun.
+
+        All tasks have their memory before one of them waits: what grew later would take away what the others are bound to.
+        """
+        options = replace(self.machine.options, tiles=self.found)
+        choices = subject.choices(options)[: AT_ONCE if self.at_once else ONE_BY_ONE]
+        tape, key = one_kernel(subject.kernel, subject.sizes), subject.key(self.precision)
+        if not self.at_once:
+            return [(_load, self.machine, tape, key, choice) for choice in choices]
+        loop = asyncio.get_running_loop()
+        return [asyncio.Task(_load(self.machine, tape, key, c), loop=loop, eager_start=True) for c in choices]
+
+    async def _loaded(self, tries: list) -> list[tuple]:
+        """What came in time of one subject's tries; nothing without the default."""
+        results = []
+        if self.at_once:
+            _, late = await asyncio.wait(tries, timeout=max(0.0, self.left))  # what is ready is measured in any case
+            for task in late:
+                task.cancel()
+            results = [None if task in late else task.result() for task in tries]
+        else:
+            for method, *arguments in tries:
+                if self.left > 0:
+                    results.append(await method(*arguments))
+        return [result for result in results if result] if results and results[0] else []
+
+    async def _measure(self, subject, loadeds: list[tuple]) -> None:
+        """Keep the fastest of these that is right."""
+        machine, key = self.machine, subject.key(self.precision)
+        tapes = [loaded for _, loaded in loadeds]
+        repeats = max(2, min(200, int(LEAST_MS / 1e3 * GUESSED_FLOPS / subject.flops)))
+        once = await _timed(machine, tapes, repeats)
+        repeats = max(2, min(500, int(LEAST_MS / max(min(once), LEAST_MS / 500))))
+        times = await _timed(machine, tapes, repeats)
+        order = sorted(range(len(times)), key=times.__getitem__)
+        if times[order[0]] > (1 - NOISE) * times[0]:
+            order.insert(0, 0)
+        for best in order:
+            choice = loadeds[best][0]
+            mark = (subject.sample(), *choice[: -1 if isinstance(subject, Product) else None])
+            if mark in self.right or await agrees(machine, subject, choice, loadeds[0][0]):
+                self.right.add(mark)
+                break
+            LOG.warning("%s: %s gives other numbers than the plain kernel: not used", key, words(choice))
+        else:
             return
-    LOG.warning("%s: not used here; what they give differs from the plain kernel, or they do not compile", key)
+        self.found[key] = choice
+        if choice[0] == "tensor":
+            self.found.setdefault(units_key(subject.layout), choice)
+        LOG.info(
+            "%s: %s in %.1f µs; the default %s in %.1f; %d tried, the slowest %s in %.1f",
+            key, words(choice), 1e3 * times[best], words(loadeds[0][0]), 1e3 * times[0], len(times),
+            words(loadeds[order[-1]][0]), 1e3 * times[order[-1]],
+        )  # fmt: skip
+        self.winners.append(tapes.pop(best))
+        self.losers += tapes
 
 
 async def probe(machine, tapes: Iterable[Tape], known: dict | None = None, seconds: float = SECONDS) -> dict:
@@ -137,50 +218,6 @@ async def probe(machine, tapes: Iterable[Tape], known: dict | None = None, secon
     What has most of the work comes first; what the time does not reach keeps its default.
     """
     found = dict(known or {})
-    if machine.software:
-        return found
-    began, measured, right = time.perf_counter(), 0.0, set()
-    losers, winners = [], []
-    for subject in subjects(tapes):
-        key = subject.key(machine.options.precision)
-        if key in found:
-            continue
-        if measured > seconds or time.perf_counter() - began > MOST_SECONDS:
-            break
-        if isinstance(subject, Product):
-            await _find_units(machine, subject.layout, found)
-        tape, loadeds = one_kernel(subject.kernel, subject.sizes), []
-        for choice in subject.choices(replace(machine.options, tiles=found)):
-            loaded = await _load(machine, tape, key, choice)
-            if loaded:
-                loadeds.append((choice, loaded))
-        if not loadeds:
-            continue
-        repeats = max(2, min(200, int(LEAST_MS / 1e3 * GUESSED_FLOPS / subject.flops)))
-        start = time.perf_counter()
-        rounds = [await _timed(machine, [loaded for _, loaded in loadeds], repeats) for _ in range(2)]
-        measured += time.perf_counter() - start
-        times = [min(pair) for pair in zip(*rounds)]
-        order = sorted(range(len(times)), key=times.__getitem__)
-        if times[order[0]] > (1 - NOISE) * times[0]:
-            order.insert(0, 0)
-        for best in order:
-            choice = loadeds[best][0]
-            mark = (subject.sample(), *choice[: -1 if isinstance(subject, Product) else None])
-            if mark in right or await agrees(machine, subject, choice):
-                right.add(mark)
-                break
-            LOG.warning("%s: %s gives other numbers than the plain kernel: not used", key, words(choice))
-        else:
-            continue
-        found[key] = choice
-        LOG.info(
-            "%s: %s in %.1f µs; the default %s in %.1f; %d tried, the slowest %s in %.1f",
-            key, words(choice), 1e3 * times[best], words(loadeds[0][0]), 1e3 * times[0], len(times),
-            words(loadeds[order[-1]][0]), 1e3 * times[order[-1]],
-        )  # fmt: skip
-        winners.append(loadeds.pop(best)[1])
-        losers += [loaded for _, loaded in loadeds]
-    if losers and hasattr(machine, "forget"):
-        machine.forget(losers, winners)
+    if not machine.software:
+        await Probe(machine, found, seconds).run(subjects(tapes))
     return found

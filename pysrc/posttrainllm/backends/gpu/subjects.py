@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import zip_longest
+from math import log2
 
 from ...compile import Graph, Value, place, record
 from ...compile.tape import Tape, decode
@@ -17,6 +19,7 @@ from .tiles import (
     LAYOUTS,
     LEAST_CHUNK,
     MIDDLE,
+    MOST_CHUNKS,
     SMALL,
     TENSOR_SMALL,
     MatmulTile,
@@ -33,13 +36,10 @@ PLAIN = (
     MatmulTile(32, 32, 32, 4, 4),
 )  # fmt: skip
 HALF = (MatmulTile(128, 128, 32, 16, 8, True, True), MatmulTile(128, 128, 32, 8, 8, True, True))
-TENSOR = (
-    TensorTile(4, 4, 2, 4, 32), TensorTile(4, 4, 2, 2, 32, 2), TensorTile(4, 4, 2, 2, 32), TensorTile(4, 2, 2, 4, 32, 2),
-    TENSOR_SMALL, TensorTile(2, 2, 2, 2, 64),
-)  # fmt: skip
-CHUNKS = (1, 2, 4, 8, 16)
-FEWEST_GROUPS, MOST_GROUPS = 24, 3000
-"""Of workgroups, of a tile worth trying."""
+TENSOR = (TensorTile(4, 4, 2, 4, 32), TensorTile(4, 4, 2, 2, 32, 2), TensorTile(2, 2, 2, 2, 64), TENSOR_SMALL)
+"""By promise for a large result."""
+ENOUGH_THREADS, ENOUGH_UNITS = 1 << 16, 264
+"""A sum is cut until there are so many threads; with matrix units so many workgroups."""
 MOST_SCRATCH_BYTES = 128 << 20
 KERNELS = {"NN": ("linear", "ROI"), "NT": ("linear_backward_input", "RIO"), "TN": ("linear_backward_weight", "IOR")}
 """Layout to the kernel that is timed for it, and its letters for rows, columns and depth."""
@@ -47,10 +47,12 @@ LETTERS = {
     "linear": "ROI", "linear_backward_input": "RIO", "linear_backward_weight": "IOR",
     "unembed": "RVC", "unembed_backward_input": "RCV", "unembed_backward_weight": "VCR",
 }  # fmt: skip
-CHECKED = (264, 264, 264)
+CHECKED = (136, 136, 264)
 """Rows, columns and depth of the product that a tile is checked on: no multiple of any tile."""
-MOST_ATTENTION = 4
-"""Tiles of attention that are tried, of each kind: each is another pipeline to compile."""
+ATTENTION_BY_PRODUCT = 4.0
+"""About how much longer attention takes for its arithmetic than a product for its own."""
+SHARED = 2.0
+"""What is found for a product is taken over by others of its layout within this factor of its result's size and its depth."""
 
 
 @dataclass(frozen=True)
@@ -90,15 +92,28 @@ class Product:
         """See `candidates`."""
         return [as_choice(*each) for each in candidates(options, *self.shape)]
 
+    def alike(self, other: Product | Attention) -> bool:
+        """Whether what is the fastest for another should be for this one too."""
+        if not isinstance(other, Product) or self.layout != other.layout or self == other:
+            return self == other
+        pairs = ((self.rows * self.columns, other.rows * other.columns), (self.depth, other.depth))
+        return all(1 / SHARED <= mine / theirs <= SHARED for mine, theirs in pairs)
+
+    def takes(self, choice: list, options: Options) -> bool:
+        """Whether a choice made for one alike can be taken over."""
+        return of_choice(choice)[0].suits(options, *self.shape)
+
     def sample(self) -> Product:
         """A small one, to check a tile on."""
         return Product(self.layout, *CHECKED)
 
-    def to_check(self, choice: list) -> tuple[list, list[list]]:
-        """What is known to be right, and what must give the same: nothing, where a choice needs no check."""
-        tile = of_choice(choice)[0]
-        same = [as_choice(tile, 1), as_choice(tile, 2)] if isinstance(tile, TensorTile) else []
-        return as_choice(MIDDLE, 1), same
+    def to_check(self, choice: list, default: list) -> list[list]:
+        """What is right, and what must give the same, on the sample: [] where a choice needs no check."""
+        tile, right = of_choice(choice)[0], of_choice(default)[0]
+        if not isinstance(tile, TensorTile):
+            return []
+        plain = as_choice(MIDDLE, 1) if isinstance(right, TensorTile) else as_choice(right, min(default[-1], 2))
+        return [plain, as_choice(tile, min(choice[-1], 2))]
 
 
 @dataclass(frozen=True)
@@ -127,23 +142,33 @@ class Attention:
         return attention.key_of(self.entry, self.B * self.H, self.T, self.D, precision)
 
     def choices(self, options: Options) -> list[list]:
-        """The tile taken without a measurement, and a few of those that a device can run."""
+        """The tile taken without a measurement, then those that a device can run: matrix units and plain ones by turns."""
         default = attention.attention_tile(self.entry, self.B * self.H, self.T, self.D, replace(options, tiles=None))
         tiles = attention.candidates(self.entry, self.D, options)
         units = [tile for tile in tiles if isinstance(tile, attention.TensorTile)]
         plain = [tile for tile in tiles if tile not in units]
-        found = dict.fromkeys([default, *units[:MOST_ATTENTION], *plain[: 1 if units else MOST_ATTENTION]])
-        return [attention.as_choice(tile) for tile in found]
+        found = [tile for pair in zip_longest(units, plain) for tile in pair if tile is not None]
+        return [attention.as_choice(tile) for tile in dict.fromkeys([default, *found])]
+
+    def alike(self, other: Product | Attention) -> bool:
+        """Never, but to itself: sizes decide too much."""
+        return self == other
+
+    def takes(self, choice: list, options: Options) -> bool:
+        """See Product's."""
+        return False
 
     def sample(self) -> Attention:
         """A small one, to check a tile on."""
         return replace(self, B=1, T=min(self.T, 150), H=2)
 
-    def to_check(self, choice: list) -> tuple[list, list[list]]:
+    def to_check(self, choice: list, default: list) -> list[list]:
         """As Product's."""
-        checked = isinstance(attention.of_choice(choice), attention.TensorTile)
+        if not isinstance(attention.of_choice(choice), attention.TensorTile):
+            return []
         small = replace(attention.SMALL_ATTENTION, CHUNK=16) if self.D <= 16 else attention.SMALL_ATTENTION
-        return attention.as_choice(small), [choice] if checked else []
+        units = isinstance(attention.of_choice(default), attention.TensorTile)
+        return [attention.as_choice(small) if units else default, choice]
 
 
 def subjects(tapes: Iterable[Tape]) -> list[Product | Attention]:
@@ -159,32 +184,36 @@ def subjects(tapes: Iterable[Tape]) -> list[Product | Attention]:
                     Attention(entry, name, *(sizes[x] for x in "BTHD")) for entry, _ in attention.ENTRIES.get(name, ())
                 ]
             for subject in found:
-                work[subject] += subject.flops
+                work[subject] += subject.flops * (1.0 if name in LETTERS else ATTENTION_BY_PRODUCT)
     return [subject for subject, _ in work.most_common()]
 
 
 def candidates(options: Options, layout: str, rows: int, columns: int, depth: int) -> list[tuple]:
-    """(tile, chunks) worth a measurement, the one taken without a measurement first."""
+    """(tile, chunks) worth a measurement by promise, the one taken without a measurement first."""
     shape = (layout, rows, columns, depth)
     units = (options.tiles or {}).get(units_key(layout))
-    tile, chunk = matmul_tile(*shape, replace(options, tiles={units_key(layout): units}))
-    found, tiles = [(tile, ceil_div(depth, chunk))], []
-    if units:
-        tiles = [replace(tile, WIDE=of_choice(units)[0].WIDE) for tile in TENSOR]
-    tiles = [tile for tile in tiles if tile.suits(options, *shape)]
-    tiles += [tile for tile in (PLAIN[:1] if tiles else (*PLAIN, *HALF)) if tile.suits(options, *shape)]
-    for tile in tiles:
-        groups = tile.groups(rows, columns)
-        largest = not any(other.TILE_M * other.TILE_N > tile.TILE_M * tile.TILE_N for other in tiles)
-        for chunks in CHUNKS:
-            scratch = chunks * rows * columns * 4 * (chunks > 1)
-            if chunks > 1 and (depth // chunks < LEAST_CHUNK or scratch > MOST_SCRATCH_BYTES):
-                break
-            if groups * chunks < FEWEST_GROUPS or (groups * chunks > MOST_GROUPS and not (largest and chunks == 1)):
-                continue
-            if (tile, chunks) not in found:
-                found.append((tile, chunks))
-    return found
+    default, chunk = matmul_tile(*shape, replace(options, tiles={units_key(layout): units}))
+    area = default.TILE_M * default.TILE_N
+
+    def far(tile: MatmulTile) -> float:
+        return abs(log2(tile.TILE_M * tile.TILE_N / area))
+
+    tensor = TENSOR if TENSOR[0].groups(rows, columns) * 2 > ENOUGH_UNITS else TENSOR[::-1]
+    if layout != "NN":  # what turns its operands, and the first as they lie
+        tensor = (*(replace(tile, TRANSPOSED=True) for tile in tensor[:2]), tensor[0], replace(tensor[2], TRANSPOSED=True))
+    others = (*tensor, replace(tensor[0], WIDE=False, BUFFERS=1), *sorted((*(HALF if options.half else ()), *PLAIN), key=far))
+    found = [(default, ceil_div(depth, chunk))]
+    for tile in others:
+        if tile.suits(options, *shape):
+            found.append((tile, _chunks(tile, rows, columns, depth)))
+    return list(dict.fromkeys(found))
+
+
+def _chunks(tile: MatmulTile | TensorTile, rows: int, columns: int, depth: int) -> int:
+    """Into how many a sum is cut, to keep a device busy with this tile."""
+    wanted = ENOUGH_UNITS if isinstance(tile, TensorTile) else ENOUGH_THREADS // tile.threads
+    most = min(depth // LEAST_CHUNK, MOST_SCRATCH_BYTES // (4 * rows * columns), MOST_CHUNKS)
+    return max(1, min(ceil_div(wanted, tile.groups(rows, columns)), most))
 
 
 def one_kernel(name: str, sizes: dict[str, int]) -> Tape:

@@ -68,7 +68,10 @@ class MatmulTile:
 
 @dataclass(frozen=True)
 class TensorTile:
-    """Square fragments of a subgroup, subgroups of a workgroup, and the depth held in workgroup memory: matmul_tensor.wgsl."""
+    """Square fragments of a subgroup, subgroups of a workgroup, and the depth held in workgroup memory: matmul_tensor.wgsl.
+
+    TRANSPOSED: an operand that lies the other way than in layout NN is turned before the matrix units read it.
+    """
 
     FRAGMENTS_M: int
     FRAGMENTS_N: int
@@ -79,6 +82,7 @@ class TensorTile:
     WIDE: bool = True
     COOPERATIVE: bool = False
     FRAGMENT: int = 16
+    TRANSPOSED: bool = False
 
     @property
     def TILE_M(self) -> int:
@@ -101,7 +105,10 @@ class TensorTile:
         def lines(along_k: bool, width: int) -> int:
             return width * (self.TILE_K // 8 + 1) if along_k else self.TILE_K * (width // 8 + 1)
 
-        tiles = self.BUFFERS * (lines(layout[0] == "N", self.TILE_M) + lines(layout[1] == "T", self.TILE_N))
+        as_nn = self.TRANSPOSED
+        tiles = self.BUFFERS * (
+            lines(layout[0] == "N" or as_nn, self.TILE_M) + lines(layout[1] == "T" and not as_nn, self.TILE_N)
+        )
         results = self.SUBGROUPS_M * self.SUBGROUPS_N * self.FRAGMENT * (self.FRAGMENT * self.FRAGMENTS_N // 4 + 1)
         return 16 * (max(tiles, results) if self.WIDE else tiles + results)
 
@@ -113,6 +120,7 @@ class TensorTile:
             options.half
             and (self.FRAGMENT,) * 3 in options.subgroup_matrix
             and all(line % 8 == 0 for line in lines)
+            and not (self.TRANSPOSED and (layout == "NN" or self.TILE_N % 32))  # nothing to turn; eight rows at a time, by four
             and self.memory_bytes(layout) <= limits.workgroup_memory_bytes
             and self.threads <= limits.invocations
         )
@@ -130,7 +138,7 @@ MIDDLE, MIDDLE_GROUPS, MIDDLE_LEAST = MatmulTile(64, 64, 16, 8, 8), 1100, 264
 """Cut along the sum until there are MIDDLE_GROUPS; not used when that leaves fewer than MIDDLE_LEAST."""
 SMALL = MatmulTile(64, 32, 32, 4, 4)
 TENSOR_LARGE = ((TensorTile(4, 4, 2, 2, 32, 2), 264), (TensorTile(4, 4, 2, 2, 32), 264))
-"""As LARGE, with matrix units: two buffers where they fit."""
+"""As LARGE, with matrix units: two buffers where they fit. See `like`."""
 TENSOR_SMALL, TENSOR_LEAST = TensorTile(2, 2, 2, 2, 32), 264
 """Cut along the sum until there are TENSOR_LEAST workgroups."""
 
@@ -143,6 +151,11 @@ def key_of(layout: str, rows: int, columns: int, depth: int, precision: str) -> 
 def units_key(layout: str) -> str:
     """Under this the probe keeps a tile of matrix units that gave the plain kernel's numbers; without one none is used."""
     return f"{layout} matrix units"
+
+
+def like(tile: TensorTile, right: TensorTile) -> TensorTile:
+    """A tile whose WGSL is of the kind that gave the plain kernel's numbers."""
+    return replace(tile, WIDE=right.WIDE, TRANSPOSED=right.TRANSPOSED)
 
 
 def as_choice(tile: MatmulTile | TensorTile, chunks: int) -> list:
@@ -172,13 +185,13 @@ def matmul_tile(
     longest = min(MOST_CHUNKS, max(1, depth // LEAST_CHUNK))
     units = (options.tiles or {}).get(units_key(layout))
     if units and TENSOR_SMALL.suits(options, layout, *shape):
-        wide = of_choice(units)[0].WIDE
+        right = of_choice(units)[0]
         for tile, enough in TENSOR_LARGE:
-            large = replace(tile, WIDE=wide)
+            large = like(tile, right)
             if large.suits(options, layout, *shape) and tile.groups(rows, columns) >= enough:
                 return large, _chunk(tile, depth, 1)
         chunks = min(ceil_div(TENSOR_LEAST, TENSOR_SMALL.groups(rows, columns)), longest)
-        return replace(TENSOR_SMALL, WIDE=wide), _chunk(TENSOR_SMALL, depth, chunks)
+        return like(TENSOR_SMALL, right), _chunk(TENSOR_SMALL, depth, chunks)
     for tile, enough in LARGE:
         if tile.fits(options.limits) and tile.groups(rows, columns) >= enough:
             return tile, _chunk(tile, depth, 1)

@@ -1,0 +1,212 @@
+"""WebGPU in the tab, with the real trainer, on Chromium's software GPU (SwiftShader): right numbers, switching, faults, nothing leaked.
+
+SwiftShader takes seconds to compile and a third of a second a step, so all models are tiny, have the sizes of the self-test (whose
+pipelines are then there already), and the tests of this file share two workers.
+"""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Browser
+
+from e2e.conftest import profile
+from e2e.driver import Driver
+from posttrainllm.model.webgpu_check import CONFIG as TESTED
+
+CONFIG = {"layers": 1, "channels": TESTED.channels, "heads": TESTED.heads, "context": TESTED.context, "batch": TESTED.batch}
+STEPS = 12
+TOLERANCE = 1e-4  # float32 sums in another order, twelve steps long
+SETTINGS = {"evaluate_every_steps": 1000, "evaluation_tokens": 64, "warmup_steps": 1, "learning_rate": 0.02}
+# What gpu.mjs is served with. KEPT: a test in the worker finds the Engine as `gpuEngine`.
+KEPT = {"this.device = device;": "globalThis.gpuEngine = this; this.device = device;"}
+# A kernel does nothing, so weights' gradients stay zero. No subgroups: a device that fails its test is tried once more without them.
+ZEROS = {
+    "code: source": r"code: source.replace(/(fn linear_backward_weight\([^{]*\{)/, '$1 if (true) { return; }')",
+    '"subgroups", ': "",
+}
+CYCLES = 50
+# Counts the GPU's buffers that were made and not destroyed.
+COUNTED = """() => {
+  globalThis.alive = new Set();
+  const make = GPUDevice.prototype.createBuffer, destroy = GPUBuffer.prototype.destroy;
+  GPUDevice.prototype.createBuffer = function (...given) { const made = make.apply(this, given); alive.add(made); return made; };
+  GPUBuffer.prototype.destroy = function () { alive.delete(this); return destroy.call(this); };
+}"""
+HELD = """() => ({
+  buffers: gpuEngine.buffers.size, uniforms: gpuEngine.uniforms.size, staging: gpuEngine.idleStaging.length, fetched: gpuEngine.fetched.size,
+  pipelines: gpuEngine.pipelines.size, alive: alive.size,
+  wasm: python._module.HEAPU8.length, objects: python.runPython('import gc; gc.collect(); len(gc.get_objects())'),
+})"""
+
+
+@pytest.fixture(scope="module")
+def open_worker(browser: Browser, site):
+    """Makes drivers whose worker gets gpu.mjs with these changes, and keeps Pyodide as `python`."""
+    made = []
+
+    def open_(changes: dict[str, str]) -> Driver:
+        context = profile(browser)
+        made.append(context)
+
+        def changed(changes: dict[str, str]):
+            def serve(route):
+                response = route.fetch()
+                body = response.text()
+                for find, put in changes.items():
+                    assert body.count(find) == 1, find
+                    body = body.replace(find, put)
+                route.fulfill(response=response, body=body)
+
+            return serve
+
+        context.route("**/gpu.mjs", changed(changes))
+        registering = "pyodide.registerJsModule('posttrainllm_gpu', gpu);"
+        context.route("**/worker.mjs", changed({registering: f"globalThis.python = pyodide; {registering}"}))
+        driver = Driver(context.new_page(), site.url)
+        ready = driver.wait("ready")
+        assert ready["engines"][0]["name"] == "cpu", "a software GPU is not chosen by itself"
+        assert "is a CPU that plays a GPU" in ready["engines"][1]["why"]
+        driver.ask("settings", sample_every_seconds=0)
+        driver.call("corpus.bundled", "corpus")
+        return driver
+
+    yield open_
+    for context in made:
+        context.close()
+
+
+@pytest.fixture(scope="module")
+def driver(open_worker) -> Driver:
+    """A worker for all tests that need no other: each of them leaves it without a run in progress."""
+    return open_worker(KEPT)
+
+
+def inside(driver: Driver, script: str):
+    """The value of a script in the worker."""
+    return next(each for each in driver.page.workers if each.url.endswith("/worker.mjs")).evaluate(script)
+
+
+def use(driver: Driver, name: str) -> dict:
+    return driver.call("engine.use", "engine", name=name)
+
+
+def asked_together(driver: Driver, *requests: dict) -> None:
+    """Requests that the worker gets at once, so that nothing happens between them."""
+    driver.page.evaluate("(requests) => { for (const request of requests) worker.postMessage(request); }", list(requests))
+
+
+def start(driver: Driver, steps: int, **settings) -> str:
+    """Begin a run; its id."""
+    driver.ask("train.start", config=CONFIG, training=SETTINGS | {"steps": steps, "decay_steps": steps} | settings)
+    return driver.wait("started")["run_id"]
+
+
+def step_after(driver: Driver, step: int) -> int:
+    while (event := driver.wait("step"))["step"] <= step:
+        pass
+    return event["step"]
+
+
+def losses(driver: Driver, run_id: str) -> dict[int, float]:
+    """Losses by step, as the saved run has them."""
+    return {row["step"]: row["loss_nats"] for row in driver.checkpoint(run_id).history}
+
+
+def trained(driver: Driver, steps: int) -> dict[int, float]:
+    """The losses of a run from its first step to its last."""
+    run_id = start(driver, steps)
+    stopped = driver.wait("stopped")
+    assert (stopped["reason"], stopped["step"]) == ("finished", steps), stopped
+    return losses(driver, run_id)
+
+
+@pytest.fixture(scope="module")
+def on_cpu(driver) -> dict[int, float]:
+    """What the CPU engine gives for the run that the others are compared with."""
+    use(driver, "cpu")
+    return trained(driver, STEPS)
+
+
+def test_it_learns_as_the_cpu_engine_does(driver, on_cpu):
+    assert use(driver, "webgpu")["engine"]["precision"] == "f32"
+    on_gpu = trained(driver, STEPS)
+    assert list(on_gpu) == list(range(1, STEPS + 1))
+    assert on_gpu[STEPS] < on_gpu[1] - 0.5
+    assert on_gpu == pytest.approx(on_cpu, rel=TOLERANCE)
+
+
+def test_switching_from_cpu_to_gpu_and_back_in_mid_run(driver, on_cpu):
+    use(driver, "cpu")
+    run_id = start(driver, 4, decay_steps=STEPS)
+    assert driver.wait("stopped")["step"] == 4
+    # The CPU engine would be done before a request comes: so the run goes on paused, and on the GPU it steps slowly enough.
+    asked_together(driver, {"kind": "train.extend", "id": 901, "steps": STEPS - 4}, {"kind": "train.pause", "id": 902})
+    paused = driver.wait("paused")["step"]
+    assert 4 <= paused < STEPS
+    moved = use(driver, "webgpu")
+    assert (moved["engine"]["name"], moved["step"]) == ("webgpu", paused) and moved["memory"]["total_bytes"] > 0
+    driver.ask("train.resume")
+    step = step_after(driver, paused)
+    moved = use(driver, "cpu")
+    assert moved["engine"]["name"] == "cpu" and step <= moved["step"] < STEPS
+    assert driver.wait("stopped")["step"] == STEPS
+    assert losses(driver, run_id) == pytest.approx(on_cpu, rel=TOLERANCE), "every step once, none anew"
+
+
+def test_fifty_models_leave_nothing_behind(driver):
+    use(driver, "webgpu")
+    driver.ask("settings", sample_every_seconds=0, save_every_seconds=3600)
+    inside(driver, COUNTED)
+    during, after = [], []
+    for _ in range(CYCLES):
+        run_id = start(driver, 1, evaluation_tokens=1, warmup_steps=0)
+        driver.wait("stopped")
+        driver.ask("write.start", prompt="a", tokens=1)
+        driver.wait("wrote")
+        during.append(inside(driver, HELD))
+        driver.call("runs.delete", "runs", run_id=run_id)
+        after.append(inside(driver, HELD))
+    assert {name: after[-1][name] for name in ("buffers", "uniforms", "staging", "fetched", "alive")} == dict.fromkeys(
+        ("buffers", "uniforms", "staging", "fetched", "alive"), 0)
+    for name in ("buffers", "uniforms", "staging", "pipelines", "alive", "wasm"):
+        assert during[-1][name] == during[2][name], (name, during)
+    assert after[-1]["objects"] - after[2]["objects"] < CYCLES, [each["objects"] for each in after]
+
+
+def test_a_wrong_command_sends_the_run_to_the_cpu(driver):
+    use(driver, "webgpu")
+    run_id = start(driver, STEPS)
+    step_after(driver, 0)
+    driver.ask("train.save")
+    saved = driver.wait("saved")["step"]
+    inside(driver, "gpuEngine.device.createBuffer({ size: 16, usage: 0 }), 0")
+    recovered = driver.wait("recovered")
+    assert (recovered["step"], recovered["engine"]["name"]) == (saved, "cpu")
+    assert driver.wait("stopped")["step"] == STEPS
+    assert list(losses(driver, run_id)) == list(range(1, STEPS + 1))
+
+
+def test_a_lost_device_is_replaced_once(driver, on_cpu):
+    use(driver, "webgpu")
+    run_id = start(driver, STEPS)
+    step_after(driver, 0)
+    driver.ask("train.save")
+    saved = driver.wait("saved")["step"]
+    inside(driver, "gpuEngine.device.destroy()")
+    recovered = driver.wait("recovered")
+    assert recovered["step"] == saved and recovered["lost_steps"] >= 0
+    assert driver.wait("engine")["engine"]["name"] == "webgpu"
+    assert saved < step_after(driver, saved) < STEPS
+    inside(driver, "gpuEngine.device.destroy()")
+    assert driver.wait("recovered")["step"] == saved
+    assert driver.wait("engine")["engine"]["name"] == "cpu"
+    assert driver.wait("stopped")["step"] == STEPS
+    assert losses(driver, run_id) == pytest.approx(on_cpu, rel=TOLERANCE)
+
+
+def test_a_gpu_that_computes_wrongly_is_refused(open_worker):
+    driver = open_worker(ZEROS)
+    failed = driver.call("engine.use", "failed", "engine", name="webgpu")
+    assert failed["kind"] == "failed" and "gradient of blocks.1.mlp.proj" in failed["message"] and "only zeros" in failed["message"], failed
+    assert trained(driver, 2)
+    assert driver.page.evaluate("events.filter((event) => event.kind === 'started').at(-1).engine.name") == "cpu"

@@ -1,0 +1,5 @@
+#pragma once
+#include <nanobind/nanobind.h>
+
+// Adds the class Bpe to the module.
+void bind_bpe(nanobind::module_& module);
