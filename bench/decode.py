@@ -54,9 +54,11 @@ class Contestant:
 
 
 def summary(runs: list[dict]) -> dict:
-    """{"tokens_per_second", "token_us", "engine_us", "cpu_us"} of the median run, by time."""
+    """{"tokens_per_second", "best_tokens_per_second", "token_us", "engine_us", "cpu_us"}: medians, and the run least disturbed."""
     middle = sorted(runs, key=lambda run: run["ms"] / run["tokens"])[len(runs) // 2]
+    best = min(runs, key=lambda run: run["ms"] / run["tokens"])
     found = {"tokens_per_second": round(1000 * middle["tokens"] / middle["ms"])}
+    found["best_tokens_per_second"] = round(1000 * best["tokens"] / best["ms"])
     for name in ("ms", "engine_ms", "cpu_ms"):
         if name in middle:
             values = [1000 * run[name] / run["tokens"] for run in runs]
@@ -115,9 +117,10 @@ def main(arguments: list[str]) -> int:
     try:
         for preset in options.presets:
             record["presets"][preset] = found = measure(tab, preset, options.tokens, options.rounds)
-            print(f"\n{preset:<28}tokens/s   µs a token   of them engine   CPU time")
+            print(f"\n{preset:<26}tokens/s        best  µs a token   in engine    CPU time")
             for name, row in found.items():
-                cells = [f"{row.get(key, float('nan')):>12,.0f}" for key in ("tokens_per_second", "token_us", "engine_us", "cpu_us")]
+                columns = ("tokens_per_second", "best_tokens_per_second", "token_us", "engine_us", "cpu_us")
+                cells = [f"{row[key]:>12,.0f}" if key in row else "" for key in columns]
                 print(f"  {name:<24}{''.join(cells)}")
     finally:
         if tab:
