@@ -64,7 +64,7 @@ class Run:
         """Print and write what a part has so far."""
         self.record["parts"][part] = rows
         if isinstance(rows, list) and rows:
-            print(part, json.dumps(rows[-1], default=str)[:400], flush=True)
+            print(part, json.dumps(rows[-1], default=str)[:900], flush=True)
         self.record["targets"] = gpu_report.targets(self.record["parts"])
         self.options.out.parent.mkdir(parents=True, exist_ok=True)
         self.options.out.write_text(json.dumps(self.record, indent=1, default=str), encoding="utf-8")

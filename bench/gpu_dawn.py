@@ -40,7 +40,7 @@ def measure(
     row |= {key: round(answer[key], 3) for key in ("step_ms", "host_ms", "prepare_seconds")}
     row |= {
         "js_ms": round(answer.get("js_ms", 0.0), 3), "host_share": round(answer["host_ms"] / answer["step_ms"], 3), "dispatches": answer["dispatches"],
-        "loss": answer["losses"][-1], "adapter": answer["description"], "features": answer.get("features"),
+        "loss": answer["losses"][-1], "adapter": answer["description"], "features": answer.get("features"), "tiles": answer.get("tiles"),
     }  # fmt: skip
     if name in PYTORCH_EAGER_F32_MS:
         row["ratio"] = round(PYTORCH_EAGER_F32_MS[name] / row["step_ms"], 2)

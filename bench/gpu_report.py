@@ -58,7 +58,11 @@ def targets(parts: dict) -> list[dict]:
 
 def share(row: dict) -> str:
     """The host's part of a step; in a tab also JavaScript's, which is within it."""
-    return f"{row['host_share']} (JavaScript {row['js_ms'] / row['step_ms']:.3f})" if row.get("js_ms") else str(row["host_share"])
+    return (
+        f"{row['host_share']} (JavaScript {row['js_ms'] / row['step_ms']:.3f})"
+        if row.get("js_ms")
+        else str(row["host_share"])
+    )
 
 
 def table(record: dict) -> str:
@@ -77,6 +81,11 @@ def table(record: dict) -> str:
                 row["dispatches"], share(row), f"{memory:.0f}" if memory else "",
             )  # fmt: skip
             lines.append("| " + " | ".join(map(str, cells)) + " |")
+    for part in ("steps", "steps-f16", "page", "page-f16"):
+        found = record["parts"].get(part)
+        for row in found if isinstance(found, list) else []:
+            if "error" in row:
+                lines += ["", f"{part} {row['preset']}: {row['error'][-600:]}"]
     lines += ["", "| target | value | wanted | |", "|---|---|---|---|"]
     lines += [
         f"| {t['name']} | {t['value']} | {t['target']} | {'met' if t['met'] else '**missed**'} |"

@@ -20,7 +20,12 @@ FLAGS = [
     "enable-dawn-features=allow_unsafe_apis,vulkan_enable_f16_on_nvidia", "disable-dawn-features=timestamp_quantization", "backend=vulkan",
 ]  # fmt: skip
 LIMITS = Limits(1 << 32, 1 << 31, 49152, 1024)
-FIRST = (TensorTile(4, 4, 2, 4, 32), TensorTile(4, 4, 2, 2, 32, 2), TensorTile(4, 4, 2, 2, 32), TensorTile(2, 2, 2, 2, 64))
+FIRST = (
+    TensorTile(4, 4, 2, 4, 32),
+    TensorTile(4, 4, 2, 2, 32, 2),
+    TensorTile(4, 4, 2, 2, 32),
+    TensorTile(2, 2, 2, 2, 64),
+)
 MORE = (
     TensorTile(4, 2, 2, 4, 32, 2), TensorTile(2, 2, 2, 2, 32), TensorTile(4, 4, 2, 2, 64), TensorTile(4, 4, 4, 2, 32),
     TensorTile(4, 2, 2, 4, 32), TensorTile(2, 4, 4, 2, 32, 2), TensorTile(4, 8, 2, 2, 32),
@@ -125,7 +130,12 @@ def words(tile: list) -> str:
     if kind != "tensor":
         return f"plain {' '.join(str(int(n)) for n in numbers)}"
     m, n, groups_m, groups_n, depth, buffers, wide, _, _, turned, chunks = numbers
-    more = [f"{buffers} buffers"] * (buffers > 1) + ["halves"] * (not wide) + ["turned"] * turned + [f"{chunks} chunks"] * (chunks > 1)
+    more = (
+        [f"{buffers} buffers"] * (buffers > 1)
+        + ["halves"] * (not wide)
+        + ["turned"] * turned
+        + [f"{chunks} chunks"] * (chunks > 1)
+    )
     return " ".join([f"{m}x{n} {groups_m}x{groups_n} k{depth}", *more])
 
 

@@ -6,6 +6,8 @@ pipelines are then there already), and the tests of this file share two workers.
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from playwright.sync_api import Browser
 
@@ -25,6 +27,8 @@ ZEROS = {
     '"subgroups", ': "",
 }
 CYCLES = 50
+SETTLED = 5  # cycles after which all that is kept on purpose is there
+SLACK_BYTES = 1 << 20  # of JavaScript's heap, after a collection
 # Counts the GPU's buffers that were made and not destroyed.
 COUNTED = """() => {
   globalThis.alive = new Set();
@@ -84,6 +88,38 @@ def driver(open_worker) -> Driver:
 def inside(driver: Driver, script: str):
     """The value of a script in the worker."""
     return next(each for each in driver.page.workers if each.url.endswith("/worker.mjs")).evaluate(script)
+
+
+class WorkerHeap:
+    """The worker's JavaScript heap, through the devtools' protocol: Playwright itself reaches only the page's."""
+
+    def __init__(self, page) -> None:
+        self._page, self._number, self._answers, self._session = page, 0, {}, ""
+        self._devtools = page.context.new_cdp_session(page)
+        self._devtools.on("Target.attachedToTarget", self._attached)
+        self._devtools.on("Target.receivedMessageFromTarget", self._received)
+        self._devtools.send("Target.setAutoAttach", {"autoAttach": True, "waitForDebuggerOnStart": False, "flatten": False})
+
+    def _attached(self, event: dict) -> None:
+        if event["targetInfo"]["url"].endswith("/worker.mjs"):
+            self._session = event["sessionId"]
+
+    def _received(self, event: dict) -> None:
+        answer = json.loads(event["message"])
+        self._answers[answer.get("id")] = answer
+
+    def _ask(self, method: str) -> dict:
+        self._number += 1
+        message = json.dumps({"id": self._number, "method": method})
+        self._devtools.send("Target.sendMessageToTarget", {"sessionId": self._session, "message": message})
+        while self._number not in self._answers:
+            self._page.wait_for_timeout(20)
+        return self._answers.pop(self._number)["result"]
+
+    def bytes(self) -> int:
+        """Bytes in use after garbage was collected."""
+        self._ask("HeapProfiler.collectGarbage")
+        return self._ask("Runtime.getHeapUsage")["usedSize"]
 
 
 def use(driver: Driver, name: str) -> dict:
@@ -158,19 +194,21 @@ def test_fifty_models_leave_nothing_behind(driver):
     driver.ask("settings", sample_every_seconds=0, save_every_seconds=3600)
     inside(driver, COUNTED)
     during, after = [], []
-    for _ in range(CYCLES):
+    heap = WorkerHeap(driver.page)
+    for cycle in range(CYCLES):
         run_id = start(driver, 1, evaluation_tokens=1, warmup_steps=0)
         driver.wait("stopped")
         driver.ask("write.start", prompt="a", tokens=1)
         driver.wait("wrote")
         during.append(inside(driver, HELD))
         driver.call("runs.delete", "runs", run_id=run_id)
-        after.append(inside(driver, HELD))
+        after.append(inside(driver, HELD) | {"heap": heap.bytes() if cycle in (SETTLED, CYCLES - 1) else 0})
     assert {name: after[-1][name] for name in ("buffers", "uniforms", "staging", "fetched", "alive")} == dict.fromkeys(
         ("buffers", "uniforms", "staging", "fetched", "alive"), 0)
     for name in ("buffers", "uniforms", "staging", "pipelines", "alive", "wasm"):
-        assert during[-1][name] == during[2][name], (name, during)
-    assert after[-1]["objects"] - after[2]["objects"] < CYCLES, [each["objects"] for each in after]
+        assert during[-1][name] == during[SETTLED][name], (name, during)
+    assert after[-1]["heap"] - after[SETTLED]["heap"] < SLACK_BYTES, (after[-1], after[SETTLED])
+    assert after[-1]["objects"] - after[SETTLED]["objects"] < CYCLES, [each["objects"] for each in after]
 
 
 def test_a_wrong_command_sends_the_run_to_the_cpu(driver):

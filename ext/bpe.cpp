@@ -109,7 +109,7 @@ private:
   std::vector<Symbol> symbols_;
   std::priority_queue<uint64_t, std::vector<uint64_t>, std::greater<uint64_t>> waiting_;
   WordTable cached_;
-  std::vector<int32_t> ids_;        // of the cached words, one after another
+  std::vector<int32_t> ids_;      // of the cached words, one after another
   std::vector<size_t> starts_{0}; // where each begins, and where the last ends
 };
 
@@ -173,9 +173,8 @@ int64_t ptl_bpe_load(ptl_bpe* bpe, const int32_t* table, int64_t count) {
 int64_t ptl_bpe_encode(ptl_bpe* bpe, const uint8_t* text, int64_t bytes) {
   int64_t count = guarded([&] {
     bpe->result.clear();
-    int64_t failed = bpe->split(text, bytes, [&](const uint8_t* word, size_t length) {
-      bpe->encoder.append(word, length, bpe->result);
-    });
+    int64_t failed = bpe->split(
+        text, bytes, [&](const uint8_t* word, size_t length) { bpe->encoder.append(word, length, bpe->result); });
     return failed ? failed : int64_t(bpe->result.size());
   });
   if (count == kBpeMemory) bpe->encoder.distrust();

@@ -1,7 +1,7 @@
 // Byte-level BPE, GPT-2 style: splits text, learns merges, encodes. The same C ABI natively and in WebAssembly.
 //
-// Text is bytes; what is not UTF-8 counts as one character of no class for each such byte. Calls that return a count leave
-// that many int32 in ptl_bpe_result(), which stand until the next call. Negative: kBpeMemory or kBpeArgument.
+// Text is bytes; each byte that is not UTF-8 counts as a character of class other. Calls that return a count leave that
+// many int32 in ptl_bpe_result(), which stand until the next call. Negative: kBpeMemory or kBpeArgument.
 #pragma once
 #include "engine.h"
 
@@ -13,8 +13,8 @@ enum { kBpeMemory = -1, kBpeArgument = -2 };
 // NULL: they do not sum to 0x110000, or there is no memory.
 PTL_EXPORT ptl_bpe* ptl_bpe_open(const int32_t* runs, int64_t count);
 PTL_EXPORT void ptl_bpe_close(ptl_bpe* bpe);
-// 256 ids of the bytes, then (left, right, token) for each merge in order. 0; kBpeArgument: other sizes, negative ids, or a
-// pair given twice. Forgets what was counted.
+// 256 ids of the bytes, then (left, right, token) for each merge in order. 0; kBpeArgument: other sizes, negative ids,
+// or a pair given twice. Forgets what was counted.
 PTL_EXPORT int64_t ptl_bpe_load(ptl_bpe* bpe, const int32_t* table, int64_t count);
 // The ids of a text.
 PTL_EXPORT int64_t ptl_bpe_encode(ptl_bpe* bpe, const uint8_t* text, int64_t bytes);

@@ -76,7 +76,8 @@ public:
     size_t slot = hash & mask_;
     for (; slots_[slot] != kFree; slot = (slot + 1) & mask_) {
       const Word& word = words_[slots_[slot]];
-      if (word.hash == hash && word.bytes == bytes && !memcmp(text_.data() + word.start, text, bytes)) return slots_[slot];
+      if (word.hash == hash && word.bytes == bytes && !memcmp(text_.data() + word.start, text, bytes))
+        return slots_[slot];
     }
     uint32_t number = uint32_t(words_.size());
     words_.push_back({hash, text_.size(), bytes});
@@ -88,7 +89,9 @@ public:
 
   size_t size() const { return words_.size(); }
   size_t text_bytes() const { return text_.size(); }
-  const uint8_t* text(size_t number) const { return reinterpret_cast<const uint8_t*>(text_.data()) + words_[number].start; }
+  const uint8_t* text(size_t number) const {
+    return reinterpret_cast<const uint8_t*>(text_.data()) + words_[number].start;
+  }
   size_t bytes(size_t number) const { return words_[number].bytes; }
 
 private:

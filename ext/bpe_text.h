@@ -15,7 +15,7 @@ public:
   // False when the runs (length << 2 | class) do not cover exactly the code points.
   bool fill(const int32_t* runs, int64_t count);
 
-  // The class of the character at text[at], which is `length` bytes long; one byte of class other where it is not UTF-8.
+  // The class of the character at text[at], which has `length` bytes; a byte that is not UTF-8 is one of class other.
   uint8_t at(const uint8_t* text, size_t at, size_t bytes, size_t& length) const {
     uint8_t first = text[at];
     if (first < 0x80) {

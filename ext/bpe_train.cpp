@@ -1,8 +1,8 @@
-// As Hugging Face's BpeTrainer does it: a priority queue over pairs whose counts are brought up to date when they reach
-// its top, and for each pair the words that it was seen in, so that a merge costs what it changes.
+// As Hugging Face's BpeTrainer does it: a priority queue over pairs whose counts are brought up to date when they
+// reach its top, and for each pair the words that it was seen in, so that a merge costs what it changes.
 //
-// Should two merges spell the same token (a+bc, ab+c; no text is known to bring that about), the second makes no new token,
-// and a learned pair which such a token brings back is merged again but not listed again. BpeTrainer lists it again.
+// Should two merges spell the same token (a+bc, ab+c; no text is known to bring that about), the second makes no new
+// token, and a learned pair that it brings back is merged again but not listed again. BpeTrainer lists it again.
 #include "bpe_train.h"
 
 #include <queue>

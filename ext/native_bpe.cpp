@@ -72,9 +72,11 @@ private:
 void bind_bpe(nb::module_& module) {
   nb::class_<Bpe>(module, "Bpe", "Byte-level BPE (ext/bpe.h). Arrays are int32 in bytes objects.")
       .def(nb::init<nb::bytes>(), nb::arg("runs"), "Runs of code points, length << 2 | class. ValueError.")
-      .def("load", &Bpe::load, nb::arg("table"), "256 ids of the bytes, then (left, right, token) each merge. ValueError.")
+      .def("load", &Bpe::load, nb::arg("table"),
+           "256 ids of the bytes, then (left, right, token) each merge. ValueError.")
       .def("encode", &Bpe::encode, nb::arg("text"), "The ids of a text's bytes.")
       .def("split", &Bpe::split, nb::arg("text"), "The lengths of its pre-tokens.")
-      .def("count", &Bpe::count, nb::arg("text"), "Adds its pre-tokens to the counts; how many different ones there are.")
+      .def("count", &Bpe::count, nb::arg("text"),
+           "Adds its pre-tokens to the counts; how many different ones there are.")
       .def("train", &Bpe::train, nb::arg("tokens"), nb::arg("minimum"), "(left, right, token) of each merge learned.");
 }

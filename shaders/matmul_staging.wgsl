@@ -32,10 +32,16 @@ fn load_a(i: u32, first: u32, k: u32, stop: u32) -> StagedA {
     if (i < ITEMS_A && column < {M}) {
         let at = (row * {M} + column) / 4u;
         let next = {M} / 4u;
+        if (row + 8u <= stop) { // loads that nothing stands between
 //! unroll r 4
-        if (row + {2*r}u < stop) { value.v{r} = vec4u({A}[at + {2*r}u * next], 0u, 0u); }
-        if (row + {2*r+1}u < stop) { value.v{r} = vec4u(value.v{r}.xy, {A}[at + {2*r+1}u * next]); }
+            value.v{r} = vec4u({A}[at + {2*r}u * next], {A}[at + {2*r+1}u * next]);
 //! end
+        } else {
+//! unroll r 4
+            if (row + {2*r}u < stop) { value.v{r} = vec4u({A}[at + {2*r}u * next], 0u, 0u); }
+            if (row + {2*r+1}u < stop) { value.v{r} = vec4u(value.v{r}.xy, {A}[at + {2*r+1}u * next]); }
+//! end
+        }
     }
     return value;
 }
@@ -101,10 +107,16 @@ fn load_b(i: u32, first: u32, k: u32, stop: u32) -> StagedB {
     if (i < ITEMS_B && column < stop) {
         let at = (row * {K} + column) / 4u;
         let next = {K} / 4u;
+        if (row + 8u <= {N}) { // loads that nothing stands between
 //! unroll r 4
-        if (row + {2*r}u < {N}) { value.v{r} = vec4u({B}[at + {2*r}u * next], 0u, 0u); }
-        if (row + {2*r+1}u < {N}) { value.v{r} = vec4u(value.v{r}.xy, {B}[at + {2*r+1}u * next]); }
+            value.v{r} = vec4u({B}[at + {2*r}u * next], {B}[at + {2*r+1}u * next]);
 //! end
+        } else {
+//! unroll r 4
+            if (row + {2*r}u < {N}) { value.v{r} = vec4u({B}[at + {2*r}u * next], 0u, 0u); }
+            if (row + {2*r+1}u < {N}) { value.v{r} = vec4u(value.v{r}.xy, {B}[at + {2*r+1}u * next]); }
+//! end
+        }
     }
     return value;
 }

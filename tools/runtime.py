@@ -13,6 +13,7 @@ from tools.shell import BuildError, run
 
 CORE = ["pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip"]
 PACKAGES = ["numpy", "micropip", "packaging"]
+PURE = ["lark"]  # wheels from PyPI without compiled parts, which Pyodide's release has not; loaded when they are first needed
 CARRIER = "open_webui/frontend/pyodide/"  # a PyPI wheel that holds the very files of Pyodide's own release
 
 
@@ -31,9 +32,19 @@ def folder() -> Path:
 
 
 def lock() -> dict:
-    """Pyodide's lock, cut down to PACKAGES: a name it lists but the site lacks gives a misleading hash error."""
+    """Pyodide's lock, cut down to PACKAGES (a name it lists but the site lacks gives a misleading hash error), and PURE."""
     whole = json.loads((source() / "pyodide-lock.json").read_text())
-    return {**whole, "packages": {key: whole["packages"][key] for key in PACKAGES}}
+    packages = {key: whole["packages"][key] for key in PACKAGES} | {key: pure(key) for key in PURE}
+    return {**whole, "packages": packages}
+
+
+def pure(key: str) -> dict:
+    """A pure-Python wheel's entry in the lock, from its pin."""
+    pin = downloads.pins()["wheels"][key]
+    return {
+        "name": key, "version": pin["version"], "file_name": f"{key}-{pin['version']}-py3-none-any.whl", "sha256": pin["sha256"],
+        "install_dir": "site", "package_type": "package", "imports": [key], "depends": [], "unvendored_tests": False,
+    }  # fmt: skip
 
 
 def snapshot(package_zip: bytes) -> tuple[Path, Path]:
@@ -68,10 +79,10 @@ def build() -> bool:
         (target / file).write_bytes((source() / file).read_bytes())
     (target / "pyodide-lock.json").write_text(text)
     with zipfile.ZipFile(downloads.wheel("open_webui")) as carrier:
-        for entry in lock()["packages"].values():
-            data = carrier.read(CARRIER + entry["file_name"])
+        for key, entry in lock()["packages"].items():
+            data = downloads.wheel(key).read_bytes() if key in PURE else carrier.read(CARRIER + entry["file_name"])
             if hashlib.sha256(data).hexdigest() != entry["sha256"]:
-                raise BuildError(f"{entry['file_name']} is not the file that Pyodide's lock names.")
+                raise BuildError(f"{entry['file_name']} is not the file that the lock names.")
             (target / entry["file_name"]).write_bytes(data)
     (target / "snapshot.bin").unlink(missing_ok=True)  # where versions before this one kept it
     stamp.write_text(key)

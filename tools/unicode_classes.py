@@ -30,7 +30,9 @@ def database():
             continue
         if found.unidata_version == VERSION:
             return found
-    raise SystemExit(f"This needs a Python whose unicodedata is of {VERSION}, or the package unicodedata2 of that version.")
+    raise SystemExit(
+        f"This needs a Python whose unicodedata is of {VERSION}, or the package unicodedata2 of that version."
+    )
 
 
 def letter_of(category: str, code: int) -> str:

@@ -61,7 +61,8 @@ def _note(which):
     offer = _offer(CHOICES[which][0])
     if offer.get("chosen"):
         return offer.get("description") or ""
-    return ". ".join([words for words in (offer.get("description"), offer.get("why")) if words])
+    description, why = offer.get("description") or "", offer.get("why") or ""
+    return ". ".join([words for words in ("" if description in why else description, why) if words])
 
 
 def _draw():

@@ -14,6 +14,7 @@ Names are imported at first use, so that `import posttrainllm` costs nothing.
 __version__ = "0.1.0"
 
 _HOMES = {
+    "BPETokenizer": "data.bpe",
     "Corpus": "data.corpus",
     "GPT": "model.live",
     "GPTConfig": "model.config",
@@ -35,6 +36,7 @@ _ERRORS = (
 
 __all__ = [
     "GPT",
+    "BPETokenizer",
     "ConfigError",
     "Corpus",
     "DataError",

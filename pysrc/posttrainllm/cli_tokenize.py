@@ -31,11 +31,19 @@ def tokenize(
         if text is not None or merges:
             raise _unclear("a text is shown by a tokenizer", "no --tokenizer came", "add --tokenizer FILE")
         if data is None or vocabulary is None or out is None:
-            raise _unclear("to learn, it needs --data, --vocabulary and --out", "one is missing", "or add --tokenizer FILE to show a text")
+            raise _unclear(
+                "to learn, it needs --data, --vocabulary and --out",
+                "one is missing",
+                "or add --tokenizer FILE to show a text",
+            )
         learn(Corpus.named(data), vocabulary, out, specials, minimum, as_json)
         return
     if vocabulary is not None or out is not None or specials:
-        raise _unclear("a tokenizer that is there learns nothing more", "--vocabulary, --out or --special came", "leave --tokenizer away")
+        raise _unclear(
+            "a tokenizer that is there learns nothing more",
+            "--vocabulary, --out or --special came",
+            "leave --tokenizer away",
+        )
     if (text is not None) + (data is not None) + merges != 1:
         raise _unclear("--tokenizer takes one of TEXT, --data and --merges", "none or several came", "give one")
     opened = read(tokenizer)
@@ -55,10 +63,14 @@ def read(path: Path) -> BPETokenizer:
     """A tokenizer.json. Raises FormatError, DataError when it cannot be read."""
     try:
         if path.stat().st_size > tokenizer_json.LIMIT_BYTES:
-            raise tokenizer_json.refusal(f"a file has at most {tokenizer_json.LIMIT_BYTES:,} bytes", f"{path.name} has more")
+            raise tokenizer_json.refusal(
+                f"a file has at most {tokenizer_json.LIMIT_BYTES:,} bytes", f"{path.name} has more"
+            )
         return BPETokenizer.from_json(path.read_bytes())
     except OSError as error:
-        raise DataError("tokenizer", "a tokenizer.json that can be read", f"{path}: {error.strerror or error}", "check the path") from error
+        raise DataError(
+            "tokenizer", "a tokenizer.json that can be read", f"{path}: {error.strerror or error}", "check the path"
+        ) from error
 
 
 def learn(corpus: Corpus, vocabulary: int, out: Path, specials: tuple[str, ...], minimum: int, as_json: bool) -> None:
@@ -69,12 +81,22 @@ def learn(corpus: Corpus, vocabulary: int, out: Path, specials: tuple[str, ...],
     try:
         out.write_text(made.to_json(indent=2) + "\n", encoding="utf-8")
     except OSError as error:
-        raise StoreError("tokenizer", f"{out} can be written", error.strerror or str(error), "choose another place") from error
-    facts = {"vocabulary": made.vocabulary, "merges": len(made.merges), "bytes": len(corpus.data), "seconds": seconds, "engine": made.engine.name}
+        raise StoreError(
+            "tokenizer", f"{out} can be written", error.strerror or str(error), "choose another place"
+        ) from error
+    facts = {
+        "vocabulary": made.vocabulary,
+        "merges": len(made.merges),
+        "bytes": len(corpus.data),
+        "seconds": seconds,
+        "engine": made.engine.name,
+    }
     if as_json:
         emit({"event": "trained", "out": str(out)} | facts)
         return
-    print(f"{made.vocabulary:,} tokens, {len(made.merges):,} merges from {corpus.name} ({len(corpus.data):,} bytes) in {seconds:.2f} s: {out}")
+    print(
+        f"{made.vocabulary:,} tokens, {len(made.merges):,} merges from {corpus.name} ({len(corpus.data):,} bytes) in {seconds:.2f} s: {out}"
+    )
     if made.vocabulary < vocabulary:
         print(f"Fewer than {vocabulary:,}: no other pair comes {minimum} times.")
 
@@ -97,7 +119,15 @@ def count(tokenizer: BPETokenizer, corpus: Corpus, as_json: bool) -> None:
     seconds = time.perf_counter() - began
     each = len(corpus.data) / max(1, tokens)
     if as_json:
-        emit({"event": "counted", "bytes": len(corpus.data), "tokens": tokens, "bytes_per_token": each, "seconds": seconds})
+        emit(
+            {
+                "event": "counted",
+                "bytes": len(corpus.data),
+                "tokens": tokens,
+                "bytes_per_token": each,
+                "seconds": seconds,
+            }
+        )
         return
     print(f"{corpus.name}: {tokens:,} tokens of {len(corpus.data):,} bytes, {each:.2f} bytes a token; {seconds:.2f} s")
 
@@ -108,8 +138,13 @@ def list_merges(tokenizer: BPETokenizer, as_json: bool) -> None:
         if as_json:
             emit({"event": "merge"} | row)
         else:
-            print(f"{row['rank'] + 1:>7}  {_visible(row['left'])} + {_visible(row['right'])} = {_visible(row['text'])}  {row['id']}")
+            print(
+                f"{row['rank'] + 1:>7}  {_visible(row['left'])} + {_visible(row['right'])} = {_visible(row['text'])}  {row['id']}"
+            )
 
 
 def _visible(text: str) -> str:
-    return "".join(c if c.isprintable() and c != " " else {" ": "␣", "\n": "\\n", "\t": "\\t"}.get(c, f"\\u{{{ord(c):x}}}") for c in text)
+    return "".join(
+        c if c.isprintable() and c != " " else {" ": "␣", "\n": "\\n", "\t": "\\t"}.get(c, f"\\u{{{ord(c):x}}}")
+        for c in text
+    )

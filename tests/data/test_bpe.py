@@ -62,7 +62,12 @@ def test_merges_that_no_training_gives_are_applied_in_their_order():
         rng.shuffle(tokens)
         words = {bytes(rng.choices(b"abc", k=rng.randrange(2, 7))) for _ in range(30)}
         ids = {word: token for token, word in enumerate([*tokens, *words])}
-        pairs = [(ids[word[:cut]], ids[word[cut:]]) for word in words for cut in range(1, len(word)) if word[:cut] in ids and word[cut:] in ids]
+        pairs = [
+            (ids[word[:cut]], ids[word[cut:]])
+            for word in words
+            for cut in range(1, len(word))
+            if word[:cut] in ids and word[cut:] in ids
+        ]
         rng.shuffle(pairs)
         made = BPETokenizer([*tokens, *words], pairs)
         judge = ReferenceBpe()
@@ -142,7 +147,9 @@ def test_bytes_have_gpt2s_stand_ins():
     assert sorted(BYTE_ORDER) == list(range(256)) and len(set(SYMBOLS.values())) == 256
     assert to_symbols(b" the\n") == "ĠtheĊ" and to_symbols(b"\x00\xad\xff") == "ĀŃÿ"
     assert from_symbols(to_symbols(bytes(range(256)))) == bytes(range(256)) and from_symbols("a b") is None
-    assert list(BYTE_ORDER) == sorted(range(256), key=lambda byte: ord(SYMBOLS[byte])), "as BpeTrainer sorts its alphabet"
+    assert list(BYTE_ORDER) == sorted(range(256), key=lambda byte: ord(SYMBOLS[byte])), (
+        "as BpeTrainer sorts its alphabet"
+    )
 
 
 @pytest.mark.parametrize(

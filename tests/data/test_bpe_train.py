@@ -30,7 +30,9 @@ def test_a_small_text_by_hand():
 def test_the_engine_learns_what_the_judge_learns(monkeypatch):
     rng, real = random.Random(4), module.open_bpe
     texts = [b"".join(any_bytes(rng) for _ in range(rng.randrange(1, 30))) for _ in range(40)]
-    texts += ["".join(rng.choices(letters, k=200)).encode() for letters in ("ab ", "a", "ab01 \n", "aé🙂 ") for _ in range(20)]
+    texts += [
+        "".join(rng.choices(letters, k=200)).encode() for letters in ("ab ", "a", "ab01 \n", "aé🙂 ") for _ in range(20)
+    ]
     texts += [b"a" * 300 + b" " + b"a" * 7, LEARNED_FROM.encode(), b"x"]
     for text in texts:
         monkeypatch.setattr(module, "open_bpe", real)
@@ -52,7 +54,10 @@ def test_tokens_are_numbered_bytes_then_merges_then_specials():
     made = BPETokenizer.train(LEARNED_FROM.encode(), 300, ("<|endoftext|>",))
     assert made.vocabulary == 300 and len(made.merges) == 43 and made.specials == {"<|endoftext|>": 299}
     assert made.tokens[0] == b"!" and made.tokens[255] == b"\xad"
-    assert all(made.tokens[256 + rank] == made.tokens[left] + made.tokens[right] for rank, (left, right) in enumerate(made.merges))
+    assert all(
+        made.tokens[256 + rank] == made.tokens[left] + made.tokens[right]
+        for rank, (left, right) in enumerate(made.merges)
+    )
 
 
 def test_a_text_with_fewer_pairs_gives_fewer_tokens():
@@ -108,14 +113,21 @@ def test_merges_are_those_of_the_tokenizers_library():
     rng = random.Random(9)
     cases = [(shakespeare()[:300_000].decode(), 2048), (LEARNED_FROM, 600)]
     cases += [("".join(unicode_text(rng) for _ in range(rng.randrange(2, 60))), 400) for _ in range(40)]
-    cases += [("".join(rng.choices(letters, k=300)), 320) for letters in ("ab ", "a", "aab \n", "abc01  ") for _ in range(10)]
+    cases += [
+        ("".join(rng.choices(letters, k=300)), 320) for letters in ("ab ", "a", "aab \n", "abc01  ") for _ in range(10)
+    ]
     for text, size in cases:
         theirs = tokenizers.Tokenizer(tokenizers.models.BPE())
         theirs.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
         alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
         theirs.train_from_iterator(
-            [text], tokenizers.trainers.BpeTrainer(vocab_size=size, min_frequency=2, initial_alphabet=alphabet, show_progress=False)
+            [text],
+            tokenizers.trainers.BpeTrainer(
+                vocab_size=size, min_frequency=2, initial_alphabet=alphabet, show_progress=False
+            ),
         )
         wanted = json.loads(theirs.to_str())["model"]
         made = json.loads(BPETokenizer.train(text.encode(), size).to_json())["model"]
-        assert made["vocab"] == wanted["vocab"] and made["merges"] == [" ".join(pair) for pair in wanted["merges"]], text[:200]
+        assert made["vocab"] == wanted["vocab"] and made["merges"] == [" ".join(pair) for pair in wanted["merges"]], (
+            text[:200]
+        )

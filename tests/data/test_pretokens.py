@@ -112,11 +112,21 @@ def test_cuts_are_those_of_the_tokenizers_library():
 def test_the_engine_refuses_tables_that_do_not_hold_together():
     engine = open_bpe(runs())
     good = [*range(256), 1, 2, 256]
-    for table in ([], good[:255], good[:-1], [*good, 1, 2, 257], [*good[:-1], -1], [-1, *good[1:]], [*good, -3, 2, 257]):
+    for table in (
+        [],
+        good[:255],
+        good[:-1],
+        [*good, 1, 2, 257],
+        [*good[:-1], -1],
+        [-1, *good[1:]],
+        [*good, -3, 2, 257],
+    ):
         with pytest.raises(DeviceError):
             engine.load(array("i", table))
     engine.load(array("i", good))
     assert engine.encode(bytes([0, 1, 2, 3])).tolist() == [0, 256, 3]
+    engine.load(array("i", [*range(256), 0, 1, 256]))
+    assert engine.encode(bytes([0, 1, 2, 3])).tolist() == [256, 2, 3], "what was encoded before is forgotten"
     engine.load(array("i", [257 + byte for byte in range(256)]))
     with pytest.raises(DeviceError):
         engine.train(10, 2)

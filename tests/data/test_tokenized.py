@@ -25,13 +25,21 @@ def wide(size):
     return BPETokenizer(tokens, [(last - left, last - right) for left, right in bpe.merges])
 
 
-@pytest.mark.parametrize(("tokenizer", "kind"), [(bpe, "H"), (wide(1 << 16), "H"), (wide((1 << 16) + 1), "i")], ids=["350", "65536", "65537"])
+@pytest.mark.parametrize(
+    ("tokenizer", "kind"), [(bpe, "H"), (wide(1 << 16), "H"), (wide((1 << 16) + 1), "i")], ids=["350", "65536", "65537"]
+)
 def test_parts_are_the_bytes_of_the_corpus(tokenizer, kind):
     tokens = text.tokens(tokenizer)
     assert tokens.train.format == tokens.validation.format == kind
-    assert tokenizer.decode_bytes(tokens.train) == bytes(text.train) and tokenizer.decode_bytes(tokens.validation) == bytes(text.validation)
+    assert tokenizer.decode_bytes(tokens.train) == bytes(text.train) and tokenizer.decode_bytes(
+        tokens.validation
+    ) == bytes(text.validation)
     assert (tokens.sha256, tokens.split, tokens.data) == (text.sha256, text.split, text.data)
-    assert min(tokens.train) >= 0 and max(tokens.train) < tokenizer.vocabulary and (tokenizer is bpe or min(tokens.train) > 60_000)
+    assert (
+        min(tokens.train) >= 0
+        and max(tokens.train) < tokenizer.vocabulary
+        and (tokenizer is bpe or min(tokens.train) > 60_000)
+    )
     ids = [*tokens.train, *tokens.validation]
     assert tokens.tokens_sha256 == hashlib.sha256(struct.pack(f"<{len(ids)}{kind}", *ids)).hexdigest()
 
@@ -69,7 +77,11 @@ def test_facts_and_refusals_count_tokens():
     facts = tokens.facts()
     assert facts["train_tokens"] == len(tokens.train) and facts["tokens"] == len(tokens.train) + len(tokens.validation)
     assert facts["bytes_per_token"] == len(text.data) / facts["tokens"] > 1.5 and facts["vocabulary"] == 350
-    assert facts["bytes"] == len(text.data) and facts["sha256"] == text.sha256 and facts["tokens_sha256"] == tokens.tokens_sha256
+    assert (
+        facts["bytes"] == len(text.data)
+        and facts["sha256"] == text.sha256
+        and facts["tokens_sha256"] == tokens.tokens_sha256
+    )
     long = GPTConfig(layers=1, channels=16, heads=2, context=len(tokens.validation), batch=1)
     text.check(long)
     with pytest.raises(DataError, match=f"{len(tokens.validation):,} there of {facts['tokens']:,} in all"):

@@ -43,7 +43,9 @@ def test_files_that_the_tokenizers_library_writes_are_read():
     theirs.decoder = tokenizers.decoders.ByteLevel()
     theirs.post_processor = tokenizers.processors.ByteLevel(trim_offsets=False)
     alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    trainer = tokenizers.trainers.BpeTrainer(vocab_size=500, special_tokens=[END, "<pad>"], initial_alphabet=alphabet, show_progress=False)
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=500, special_tokens=[END, "<pad>"], initial_alphabet=alphabet, show_progress=False
+    )
     theirs.train_from_iterator([LEARNED_FROM], trainer)
     theirs.add_tokens([tokenizers.AddedToken(text, normalized=False) for text in ("wölk", "<x y>")])
     ours = BPETokenizer.from_json(theirs.to_str())
@@ -62,7 +64,9 @@ def test_merges_in_any_order_have_the_ids_of_the_tokenizers_library():
         words = {bytes(rng.choices(b"abc", k=rng.randrange(2, 7))) for _ in range(40)}
         tokens = [*(bytes((byte,)) for byte in range(256)), *words]
         ids = {word: token for token, word in enumerate(tokens)}
-        pairs = [(ids[w[:cut]], ids[w[cut:]]) for w in words for cut in range(1, len(w)) if w[:cut] in ids and w[cut:] in ids]
+        pairs = [
+            (ids[w[:cut]], ids[w[cut:]]) for w in words for cut in range(1, len(w)) if w[:cut] in ids and w[cut:] in ids
+        ]
         rng.shuffle(pairs)
         ours = BPETokenizer(tokens, pairs)
         theirs = tokenizers.Tokenizer.from_str(ours.to_json())
@@ -135,9 +139,13 @@ HOSTILE = {
     "an added token twice": (change("added_tokens", [ADDED, ADDED]), "is there twice"),
     "an added token that is a number": (change("added_tokens", [349]), "an added token is an object"),
     "added tokens of two kinds": (
-        change("added_tokens", [ADDED | {"normalized": True}, ADDED | {"content": "<x>", "id": 350}]), "all normalized or none"
+        change("added_tokens", [ADDED | {"normalized": True}, ADDED | {"content": "<x>", "id": 350}]),
+        "all normalized or none",
     ),
-    "an added token that merges use": (change("added_tokens", [{"id": 256, "content": bpe.merge_list()[0]["text"].replace(" ", "Ġ")}]), "what a merge makes"),
+    "an added token that merges use": (
+        change("added_tokens", [{"id": 256, "content": bpe.merge_list()[0]["text"].replace(" ", "Ġ")}]),
+        "what a merge makes",
+    ),
     "added tokens that are text": (change("added_tokens", "END"), "its added_tokens are a list"),
 }
 
@@ -168,7 +176,18 @@ def test_a_byte_that_is_no_token_is_refused():
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{", b"[]", b"null", b"\xff\xfe{}", b'{"model": NaN}', b"[" * 100_000, b'{"a": 1, "a": 2}', b"1" * 5000, b'{"model":{"vocab":{"a":0,"a":0}}}'],
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"\xff\xfe{}",
+        b'{"model": NaN}',
+        b"[" * 100_000,
+        b'{"a": 1, "a": 2}',
+        b"1" * 5000,
+        b'{"model":{"vocab":{"a":0,"a":0}}}',
+    ],
 )
 def test_what_is_no_such_json_is_refused(data):
     with pytest.raises(FormatError) as caught:

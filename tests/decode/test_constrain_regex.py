@@ -134,6 +134,15 @@ def test_what_cannot_be_checked_is_refused_with_a_sentence(pattern, said):
     assert str(caught.value).count(";") >= 2, "the rule; what came; what to do"
 
 
+def test_parts_that_nest_too_deep_are_refused_not_a_crash():
+    for depth in (200, 20_000):
+        pattern = "(?:a" * depth + ")?" * depth
+        try:
+            assert regex(pattern, BYTES).shortest(regex(pattern, BYTES).start()) == 1 - (depth > 0)
+        except ConfigError as error:
+            assert "deep" in str(error) or "re can read it" in str(error)
+
+
 @pytest.mark.parametrize("pattern", [r"(?!)", r"[^\s\S]", r"a(?!)b"])
 def test_a_language_without_a_text_is_refused(pattern):
     with pytest.raises(ConfigError):

@@ -57,6 +57,7 @@ async def run(asked: str) -> str:
         "description": machine.description,
         "software": machine.software,
         "features": sorted(machine.features),
+        "tiles": machine.options.tiles,
         "losses": [loss for loss, _ in rows],
         "norms": [norm for _, norm in rows],
         "gradients": gradients, "progress": seen[-1], "dispatches": len(loaded.lowered.dispatches), "prepare_seconds": prepare_seconds,

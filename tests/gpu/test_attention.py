@@ -17,7 +17,8 @@ from tests.gpu.test_tint import refused
 from tests.helpers.cases import base_case, inputs_for
 from tests.helpers.kernels import check_parity, compare, judged, tolerances
 
-pytestmark = pytest.mark.native_only(reason="wgpu-py drives the GPU here; e2e does in the browser")
+BUSY = pytest.mark.native_only(reason="SwiftShader takes minutes and 11 GB to compile it")
+MODULES = pytest.mark.native_only(reason="a shader beside the engine, by wgpu-py: tests/gpu/modules.py")
 NAMES = ("attention", "attention_backward")
 
 
@@ -57,7 +58,7 @@ def forced(monkeypatch):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("width", [5, 16, 40, 128])
+@pytest.mark.parametrize("width", [5, 16, 40, pytest.param(128, marks=BUSY)])
 def test_each_head_width(gpu, name, width):
     for time in (1, 31, 32, 33, 70):
         check_parity(gpu, base_case(name, D=width, T=time, H=2))
@@ -74,6 +75,7 @@ def test_the_longest_context(gpu):
     check_parity(gpu, base_case("attention_backward", B=1, H=1, D=16, T=2048))
 
 
+@pytest.mark.native_only(reason="a tile for larger devices than SwiftShader")
 def test_a_wide_streamed_tile(open_gpu, forced):
     machine = open_gpu()
     assert forced(machine, AttentionTile(64, 32, 16, 4, 4), 36) == list(NAMES)
@@ -81,6 +83,7 @@ def test_a_wide_streamed_tile(open_gpu, forced):
         check_parity(machine, base_case(name, B=1, H=2, D=36, T=97))
 
 
+@pytest.mark.native_only(reason="seven ways of working, each compiled for long by SwiftShader")
 @pytest.mark.parametrize("label", RESIDENT)
 def test_rows_that_stay(open_gpu, forced, label):
     machine = open_gpu()
@@ -173,6 +176,7 @@ def weights_as_halves(case, inputs):
     return {"dqkv": np.concatenate([flat(dq), flat(dk), flat(loose(p).swapaxes(-1, -2) @ np.abs(dy))], axis=-1)}
 
 
+@MODULES
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     "width, tile", [(16, AttentionTile(32, 32, 16)), (5, AttentionTile(32, 32, 16)), (32, resident(32, 32, 4, 4))]
@@ -182,17 +186,20 @@ def test_half_precision(device, name, width, tile):
         check_half(device, base_case(name, B=2, H=2, D=width, T=time), tile, no_slack)
 
 
+@MODULES
 @pytest.mark.parametrize("name", NAMES)
 def test_matrix_units_emulated(device, name):
     for time in (31, 70):
         check_half(device, base_case(name, B=2, H=2, D=16, T=time), TensorTile(32, 32, EMULATE=True), weights_as_halves)
 
 
+@MODULES
 def test_matrix_units_over_several_fragments(device):
     tile = TensorTile(32, 32, EMULATE=True, WIDE=False)
     check_half(device, base_case("attention", B=1, H=2, D=32, T=65), tile, weights_as_halves)
 
 
+@pytest.mark.native_only(reason="text and arithmetic alone, the same on both hosts")
 def test_memory_is_what_the_shader_declares():
     """Workgroup memory as Python counts it, and as the expanded text adds up."""
     for entry, of in (

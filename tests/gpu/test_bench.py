@@ -3,8 +3,9 @@
 import pytest
 
 gpu_report = pytest.importorskip("bench.gpu_report", reason="the bench is not part of this checkout")
-from bench import gpu_tensor
 from posttrainllm.backends.gpu.tiles import TENSOR_SMALL, as_choice
+
+from bench import gpu_tensor
 
 pytestmark = pytest.mark.native_only(reason="the bench runs natively")
 STEP = {
@@ -19,7 +20,14 @@ STEP = {
 
 
 def test_targets_are_met_or_missed_by_the_figure():
-    refused = {"label": 0, "layout": "NT", "precision": "f16", "tile": as_choice(TENSOR_SMALL, 1), "shape": [64] * 3, "error": "no"}
+    refused = {
+        "label": 0,
+        "layout": "NT",
+        "precision": "f16",
+        "tile": as_choice(TENSOR_SMALL, 1),
+        "shape": [64] * 3,
+        "error": "no",
+    }
     rows = [{"label": 0, "layout": "NN", "precision": "f16", "tile": as_choice(TENSOR_SMALL, 1), "shape": [64] * 3, "right": right, "tflops": rate}
             for right, rate in ((True, 130.0), (False, 400.0))]  # fmt: skip
     rows[1]["off"] = 7.0

@@ -177,6 +177,32 @@ def test_units_that_give_other_numbers_are_found_out(open_half, monkeypatch):
     assert [choice[0] for choice in find().values()] == ["plain"]
 
 
+def test_each_layout_and_entry_has_its_turn():
+    products = [subjects.Product(layout, n, n, n) for n in (9, 8) for layout in ("NN", "NN", "TN", "NT")]
+    attention = [subjects.Attention(entry, "attention", 1, 1, 1, 1) for entry in ("attention", "attention_backward")]
+    turns = probe.in_turn([*attention, *dict.fromkeys(products)])
+    assert [each.layout for each in turns[:3]] == ["NN", "TN", "NT"] and {each.rows for each in turns[:3]} == {9}
+    assert turns[3:5] == attention and len(turns) == 8
+
+
+def test_a_kind_of_units_that_is_refused_is_not_tried_again(open_half, monkeypatch):
+    machine, load, tried = open_half, probe._load, []
+    machine.options = Options(machine.limits, "f16", ((16, 16, 16),))
+    monkeypatch.setattr(subjects, "PLAIN", QUICK)
+    monkeypatch.setattr(subjects, "HALF", ())
+
+    async def refused(machine, tape, key, choice):
+        tried.append((key.split()[0], choice[0], probe.kind_of(choice)))
+        return None if choice[0] == "tensor" else await load(machine, tape, key, choice)
+
+    monkeypatch.setattr(probe, "_load", refused)
+    now(probe.Probe(machine, {}, 100.0).run([subjects.Product(layout, 64, 64, 64) for layout in ("NN", "NT", "TN")]))
+    wide, halves = (True, False), (False, False)
+    assert [kind for layout, _, kind in tried if layout == "NN"] == [None, wide, wide]
+    assert [kind for layout, _, kind in tried if layout == "NT"][1] == halves
+    assert {kind for layout, _, kind in tried if layout == "TN"} == {None}
+
+
 @pytest.fixture
 def open_half():
     from posttrainllm.backends.webgpu import WebGPUMachine, open_adapter

@@ -15,7 +15,6 @@ from tests.helpers.kernels import check_parity
 NAMES = ("layernorm", "layernorm_backward", "cross_entropy", "grad_norm")
 
 
-@pytest.mark.native_only(reason="wgpu-py drives the GPU here; e2e does in the browser")
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("subgroups", [True, False])
 def test_every_case(open_gpu, name, subgroups):

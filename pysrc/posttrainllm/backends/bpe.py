@@ -86,7 +86,9 @@ class NativeBpe:
         except MemoryError as error:
             raise _no_memory("the system refused more") from error
         except ValueError as error:
-            raise DeviceError("tokenizer", "the engine takes a table and texts of the sizes in ext/bpe.h", str(error)) from error
+            raise DeviceError(
+                "tokenizer", "the engine takes a table and texts of the sizes in ext/bpe.h", str(error)
+            ) from error
 
 
 class WasmBpe:
@@ -150,7 +152,9 @@ class WasmBpe:
         if count == MEMORY:
             raise _no_memory("its memory is full")
         if count < 0:
-            raise DeviceError("tokenizer", "the engine takes a table and texts of the sizes in ext/bpe.h", "another came")
+            raise DeviceError(
+                "tokenizer", "the engine takes a table and texts of the sizes in ext/bpe.h", "another came"
+            )
         return count
 
     def _ended(self, error: Exception) -> None:

@@ -33,12 +33,18 @@ class BPETokenizer:
     name = "bpe"
 
     def __init__(
-        self, tokens: Sequence[bytes], merges: Iterable[tuple[int, int]], specials: dict[str, int] | None = None, engine: BpeEngine | None = None
+        self,
+        tokens: Sequence[bytes],
+        merges: Iterable[tuple[int, int]],
+        specials: dict[str, int] | None = None,
+        engine: BpeEngine | None = None,
     ) -> None:
         self.tokens, self.merges, self.specials = tuple(tokens), tuple(merges), dict(specials or {})
         self.vocabulary = len(self.tokens)
         self._table = _table(self.tokens, self.merges, set(self.specials.values()))
-        texts = sorted((text.encode("utf-8") for text in self.specials), key=len, reverse=True)  # of two that begin here, the longer
+        texts = sorted(
+            (text.encode("utf-8") for text in self.specials), key=len, reverse=True
+        )  # of two that begin here, the longer
         self._special = re.compile(b"|".join(map(re.escape, texts))) if texts else None
         self._special_ids = {text.encode("utf-8"): token for text, token in self.specials.items()}
         self._engine, self._json = engine, ""
@@ -101,7 +107,15 @@ class BPETokenizer:
         found, begin, specials = [], 0, set(self.specials.values())
         for token in self.encode(text):
             end = begin + len(self.tokens[token])
-            found.append({"id": token, "text": shown(self.tokens[token]), "begin": begin, "end": end, "special": token in specials})
+            found.append(
+                {
+                    "id": token,
+                    "text": shown(self.tokens[token]),
+                    "begin": begin,
+                    "end": end,
+                    "special": token in specials,
+                }
+            )
             begin = end
         return found
 
@@ -120,7 +134,9 @@ class BPETokenizer:
         judge.load(self._table)
         data = to_utf8(word)
         if not data or len(data) > 1000 or len(judge.split(data)) > 1:
-            raise DataError("tokenizer", "merges are shown for one word without a cut", f"{word[:40]!r} came", "give one word")
+            raise DataError(
+                "tokenizer", "merges are shown for one word without a cut", f"{word[:40]!r} came", "give one word"
+            )
         return [[shown(self.tokens[token]) for token in ids] for ids in judge.stages(data)]
 
     def to_json(self, indent: int | None = None) -> str:
@@ -130,7 +146,9 @@ class BPETokenizer:
     @classmethod
     def from_json(cls, data: bytes | str) -> BPETokenizer:
         """From the bytes of a tokenizer.json. Raises FormatError for what this tokenizer does not do."""
-        tokens, merges, specials = tokenizer_json.read(data.encode("utf-8", "replace") if isinstance(data, str) else data)
+        tokens, merges, specials = tokenizer_json.read(
+            data.encode("utf-8", "replace") if isinstance(data, str) else data
+        )
         try:
             return cls(tokens, merges, specials)
         except DataError as error:
@@ -153,14 +171,18 @@ class BPETokenizer:
         return cls._trained(open_bpe(runs(), len(data)) or ReferenceBpe(), data, vocabulary, specials, minimum)
 
     @classmethod
-    async def train_async(cls, data: bytes, vocabulary: int, specials: Sequence[str] = (), minimum: int = MINIMUM) -> BPETokenizer:
+    async def train_async(
+        cls, data: bytes, vocabulary: int, specials: Sequence[str] = (), minimum: int = MINIMUM
+    ) -> BPETokenizer:
         """`train`, where the engine must be waited for (a tab)."""
         _check_training(data, vocabulary, specials, minimum)
         engine = await open_bpe_async(runs(), len(data)) or ReferenceBpe()
         return cls._trained(engine, data, vocabulary, specials, minimum)
 
     @classmethod
-    def _trained(cls, engine: BpeEngine, data: bytes, vocabulary: int, specials: Sequence[str], minimum: int) -> BPETokenizer:
+    def _trained(
+        cls, engine: BpeEngine, data: bytes, vocabulary: int, specials: Sequence[str], minimum: int
+    ) -> BPETokenizer:
         try:
             engine.load(array("i", sorted(range(256), key=BYTE_ORDER.__getitem__)))
             for piece in pieces(data):
@@ -185,7 +207,9 @@ def _table(tokens: tuple[bytes, ...], merges: tuple[tuple[int, int], ...], speci
     if missing is not None:
         raise _unsound("each of the 256 bytes is a token", f"0x{missing:02x} is none")
     table = array("i", (ids[bytes((byte,))] for byte in range(256)))
-    if len(set(tokens)) < len(tokens) or any(from_symbols(tokens[token].decode("utf-8", "replace")) in ids for token in specials):
+    if len(set(tokens)) < len(tokens) or any(
+        from_symbols(tokens[token].decode("utf-8", "replace")) in ids for token in specials
+    ):
         raise _unsound("no two tokens are spelt alike, specials included", "two are")
     seen = set()
     for rank, pair in enumerate(merges):
@@ -197,7 +221,9 @@ def _table(tokens: tuple[bytes, ...], merges: tuple[tuple[int, int], ...], speci
         seen.add(pair)
         token = ids.get(tokens[left] + tokens[right])
         if token is None:
-            raise _unsound("what a merge makes is a token", f"merge {rank:,} makes {shown(tokens[left] + tokens[right])!r}")
+            raise _unsound(
+                "what a merge makes is a token", f"merge {rank:,} makes {shown(tokens[left] + tokens[right])!r}"
+            )
         table.extend((left, right, token))
     return table
 
@@ -209,10 +235,26 @@ def _unsound(rule: str, came: str) -> DataError:
 def _check_training(data: bytes, vocabulary: int, specials: Sequence[str], minimum: int) -> None:
     least = 256 + len(specials)
     if not least <= vocabulary <= MAX_VOCABULARY:
-        raise DataError("tokenizer", f"a vocabulary holds {least} to {MAX_VOCABULARY:,} tokens", f"{vocabulary:,} came", "choose another size")
+        raise DataError(
+            "tokenizer",
+            f"a vocabulary holds {least} to {MAX_VOCABULARY:,} tokens",
+            f"{vocabulary:,} came",
+            "choose another size",
+        )
     if minimum < 1:
         raise DataError("tokenizer", "a pair comes at least once to be merged", f"{minimum} came", "use 2")
-    if len(set(specials)) != len(specials) or not all(specials) or any(to_utf8(text).decode() != text for text in specials):
-        raise DataError("tokenizer", "special tokens are texts that differ and are not empty", f"{ascii(specials)} came", "name each once")
+    if (
+        len(set(specials)) != len(specials)
+        or not all(specials)
+        or any(to_utf8(text).decode() != text for text in specials)
+    ):
+        raise DataError(
+            "tokenizer",
+            "special tokens are texts that differ and are not empty",
+            f"{ascii(specials)} came",
+            "name each once",
+        )
     if not data:
-        raise DataError("tokenizer", "there is a text to learn from", "it is empty", "choose a text", code="E-DATA-EMPTY")
+        raise DataError(
+            "tokenizer", "there is a text to learn from", "it is empty", "choose a text", code="E-DATA-EMPTY"
+        )

@@ -21,7 +21,9 @@ REMEDY = "export it again from a byte-level BPE tokenizer (GPT-2's kind)"
 Parts = tuple[list[bytes], list[tuple[int, int]], dict[str, int]]
 
 
-def write(tokens: Sequence[bytes], merges: Sequence[tuple[int, int]], specials: dict[str, int], indent: int | None = None) -> str:
+def write(
+    tokens: Sequence[bytes], merges: Sequence[tuple[int, int]], specials: dict[str, int], indent: int | None = None
+) -> str:
     """The file's text. `indent` as json.dumps has it."""
     names = [to_symbols(token) for token in tokens]
     for text, token in specials.items():
@@ -93,7 +95,9 @@ def _byte_level(whole: dict, part: str, *checked: str) -> None:
     found = _object(whole.get(part), f"its {part}")
     for key in checked:
         if found.get(key, BYTE_LEVEL[key] if key == "use_regex" else None) != BYTE_LEVEL[key]:
-            raise refusal(f"its {part} is ByteLevel with {key} {json.dumps(BYTE_LEVEL[key])}", f"{_quote(found.get(key))} came")
+            raise refusal(
+                f"its {part} is ByteLevel with {key} {json.dumps(BYTE_LEVEL[key])}", f"{_quote(found.get(key))} came"
+            )
 
 
 def _vocabulary(vocab) -> dict[str, int]:
@@ -104,7 +108,10 @@ def _vocabulary(vocab) -> dict[str, int]:
     seen: set[int] = set()
     for name, token in names.items():
         if type(token) is not int or not 0 <= token < len(names):
-            raise refusal(f"ids are whole numbers from 0 to {len(names) - 1:,}, one for each token", f"{_quote(name)} has {_quote(token)}")
+            raise refusal(
+                f"ids are whole numbers from 0 to {len(names) - 1:,}, one for each token",
+                f"{_quote(name)} has {_quote(token)}",
+            )
         if token in seen:
             raise refusal("no two tokens have the same id", f"{_quote(name)} has {token}, as one before it")
         seen.add(token)
@@ -157,7 +164,9 @@ def _tokens(names: dict[str, int], specials: dict[str, int]) -> list[bytes]:
             continue
         data = from_symbols(name)
         if not data:
-            raise refusal("tokens are spelt in the 256 characters that stand for bytes", f"token {token} is {_quote(name)}")
+            raise refusal(
+                "tokens are spelt in the 256 characters that stand for bytes", f"token {token} is {_quote(name)}"
+            )
         tokens[token] = data
     for text, token in specials.items():
         tokens[token] = text.encode("utf-8")
@@ -186,4 +195,8 @@ def _quote(value) -> str:
 
 
 def _kind(value) -> str:
-    return value["type"] if isinstance(value, dict) and isinstance(value.get("type"), str) and len(value["type"]) < 40 else _quote(value)
+    return (
+        value["type"]
+        if isinstance(value, dict) and isinstance(value.get("type"), str) and len(value["type"]) < 40
+        else _quote(value)
+    )

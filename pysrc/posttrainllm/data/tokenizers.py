@@ -49,7 +49,9 @@ def from_dict(settings: dict) -> ByteTokenizer | BPETokenizer:
 
         text = settings.get("json")
         if not isinstance(text, str):
-            raise FormatError("tokenizer", "a bpe tokenizer comes with its tokenizer.json", "none came", code="E-FORMAT-METADATA")
+            raise FormatError(
+                "tokenizer", "a bpe tokenizer comes with its tokenizer.json", "none came", code="E-FORMAT-METADATA"
+            )
         return BPETokenizer.from_json(text)
     if name != "bytes":
         raise DataError(

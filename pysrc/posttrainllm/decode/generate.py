@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..errors import ConfigError, DataError
 from ..waiting import each_now
-from .constrain.constraint import Constraint
-from .constrain.guide import Guide
-from .constrain.states import State
 from .sampler import Sampler, SamplerSettings
+
+if TYPE_CHECKING:  # a text without a constraint needs none of it, and the tab's start not its time
+    from .constrain import Constraint, Guide, State
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,12 @@ def write_async(
             "write", "a prompt of at least one character", "an empty one came", "type a word or a line break"
         )
     stops = (stop,) if isinstance(stop, str) else tuple(stop)
-    guide = None if constraint is None else Guide(constraint, end)
-    state = None if guide is None else guide.start(tokens, model.tokenizer)
+    guide = state = None
+    if constraint is not None:
+        from .constrain import Guide
+
+        guide = Guide(constraint, end)
+        state = guide.start(tokens, model.tokenizer)
     return _write(model, seen, tokens, tuple(s for s in stops if s), Sampler(settings), guide, state)
 
 

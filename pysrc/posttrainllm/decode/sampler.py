@@ -67,7 +67,8 @@ class Sampler:
         """
         settings = self.settings
         scores = list(logits)
-        if not math.isfinite(max(scores)) or math.isnan(sum(scores)):
+        total = sum(scores)  # -inf where tokens may not come; inf or NaN from any such logit
+        if math.isnan(total) or total == math.inf:
             raise NonFiniteError(
                 "sampler", "logits are numbers", "NaN or infinity came", "the weights are broken; open an earlier save"
             )
@@ -85,12 +86,15 @@ class Sampler:
     def _place(self, scores: list[float]) -> int:
         """Where in `scores` the drawn one stands."""
         settings = self.settings
-        top, temperature = max(scores), settings.temperature
+        greedy, temperature = settings.temperature == 0, settings.temperature
+        ranked = [max(scores)] if greedy else sorted(scores, reverse=True)  # numbers sort twice as fast as tokens by their scores
+        top = ranked[0]
         if top == -math.inf:
-            raise NonFiniteError("sampler", "an allowed token has a logit", "all of them are -infinity", "check the model's weights")
-        if temperature == 0:
+            raise NonFiniteError(
+                "sampler", "an allowed token has a logit", "all of them are -infinity", "the weights are broken; open an earlier save"
+            )
+        if greedy:
             return scores.index(top)
-        ranked = sorted(scores, reverse=True)  # of plain numbers: sorting tokens by their scores takes twice as long
         weights = [math.exp((score - top) / temperature) for score in ranked[: settings.top_k or None]]
         weights = _cut(weights, settings.top_p, settings.min_p)
         point = self.uniform() * math.fsum(weights)

@@ -21,15 +21,17 @@ from ...errors import DeviceError, DeviceLostError
 from ...ops import kernel
 from ...ops.spec import WRITTEN
 from .subjects import Attention, Product, one_kernel, subjects, words
-from .tiles import units_key
+from .tiles import of_choice, units_key
 
 LOG = logging.getLogger("posttrainllm.gpu")
 SECONDS = 2.0
 """Of all of it: a person waits. Nearly all goes into making pipelines."""
 MOST_SUBJECTS = 8
 """The heaviest that are measured; others of a layout take over what was found for one alike."""
-AT_ONCE, ONE_BY_ONE = 6, 3
+AT_ONCE, ONE_BY_ONE = 4, 3
 """Tiles tried for each: where the device's compiler works on several at once, and where not."""
+COMPILED_BESIDE, LEAST_BEGUN = 3, 5
+"""How many subjects' tiles compile in the time of one's, where several do; and how many are begun in any case."""
 LEAST_MS = 1.0
 """A measurement repeats a kernel for about so long: a browser may round its clock to 0.1 ms."""
 GUESSED_FLOPS = 2e13
@@ -117,6 +119,18 @@ async def _results(machine, loaded, made_of, sizes: dict[str, int]) -> list[tupl
     ]
 
 
+def kind_of(choice: list) -> tuple | None:
+    """Of which kind the WGSL of a product by matrix units is: a device that refuses one tile of it refuses all. None of others."""
+    tile = of_choice(choice)[0] if choice[0] == "tensor" else None
+    return (tile.WIDE, tile.COOPERATIVE) if tile else None
+
+
+def in_turn(todo: list) -> list:
+    """The heaviest of each layout, then of each entry of attention (which compile longer), then what is left."""
+    heads = list({getattr(each, "layout", getattr(each, "entry", "")): each for each in reversed(todo)}.values())[::-1]
+    return sorted(todo, key=lambda each: (each not in heads, each in heads and isinstance(each, Attention)))
+
+
 class Probe:
     """One probe of a machine: what is known, and how long it may go on."""
 
@@ -125,6 +139,8 @@ class Probe:
         self.precision = machine.options.precision
         self.at_once = hasattr(machine, "load_async")
         self.right: set = set()
+        self.tried: dict = {}
+        self.refused: set = set()
         self.losers: list = []
         self.winners: list = []
 
@@ -139,19 +155,34 @@ class Probe:
         for subject in all_subjects:
             if subject.key(self.precision) not in self.found and not any(subject.alike(other) for other in todo):
                 todo.append(subject)
-        todo = todo[:MOST_SUBJECTS]
-        begun = [(subject, self._begin(subject)) for subject in todo if self.left > 0]
-        for subject, tries in begun:
-            loadeds = await self._loaded(tries)
-            if len(loadeds) > 1:
-                await self._measure(subject, loadeds)
+        todo, began = todo[:MOST_SUBJECTS], time.perf_counter()
+        if self.at_once:  # what compiles when the time is over goes on, and the step's own pipelines wait behind it
+            todo = in_turn(todo)
+            await self._measure_all(todo[:1])  # says how long it takes, and which kind of WGSL is refused
+            took = max(1e-3, time.perf_counter() - began)
+            todo = todo[1 : 1 + max(LEAST_BEGUN, int(COMPILED_BESIDE * self.left / took))]
+        await self._measure_all(todo)
         for subject in all_subjects:
             key = subject.key(self.precision)
             like = next((o for o in all_subjects if subject.alike(o) and o.key(self.precision) in self.found), None)
-            if key not in self.found and like and subject.takes(self.found[like.key(self.precision)], self.machine.options):
+            if (
+                key not in self.found
+                and like
+                and subject.takes(self.found[like.key(self.precision)], self.machine.options)
+            ):
                 self.found[key] = self.found[like.key(self.precision)]
         if self.losers and hasattr(self.machine, "forget"):
             self.machine.forget(self.losers, self.winners)
+
+    async def _measure_all(self, todo: list) -> None:
+        todo = todo if self.left > 0 else []
+        begun = {subject: self._begin(subject) for subject in todo if self.at_once}
+        for subject in todo:
+            loadeds = await self._loaded(begun.get(subject) or self._begin(subject))
+            came = {kind_of(choice) for choice, _ in loadeds}
+            self.refused |= {kind for kind in self.tried.pop(subject) if kind and self.left > 0 and kind not in came}
+            if len(loadeds) > 1:
+                await self._measure(subject, loadeds)
 
     def _begin(self, subject) -> list:
         """Its choices with the default first, on their way: as tasks where compilers work side by side, else not begun.
@@ -159,8 +190,10 @@ class Probe:
         All tasks have their memory before one of them waits: what grew later would take away what the others are bound to.
         """
         options = replace(self.machine.options, tiles=self.found)
-        choices = subject.choices(options)[: AT_ONCE if self.at_once else ONE_BY_ONE]
+        choices = [choice for choice in subject.choices(options) if kind_of(choice) not in self.refused]
+        choices = choices[: AT_ONCE if self.at_once else ONE_BY_ONE]
         tape, key = one_kernel(subject.kernel, subject.sizes), subject.key(self.precision)
+        self.tried[subject] = {kind_of(choice) for choice in choices}
         if not self.at_once:
             return [(_load, self.machine, tape, key, choice) for choice in choices]
         loop = asyncio.get_running_loop()

@@ -200,8 +200,16 @@ def candidates(options: Options, layout: str, rows: int, columns: int, depth: in
 
     tensor = TENSOR if TENSOR[0].groups(rows, columns) * 2 > ENOUGH_UNITS else TENSOR[::-1]
     if layout != "NN":  # what turns its operands, and the first as they lie
-        tensor = (*(replace(tile, TRANSPOSED=True) for tile in tensor[:2]), tensor[0], replace(tensor[2], TRANSPOSED=True))
-    others = (*tensor, replace(tensor[0], WIDE=False, BUFFERS=1), *sorted((*(HALF if options.half else ()), *PLAIN), key=far))
+        tensor = (
+            *(replace(tile, TRANSPOSED=True) for tile in tensor[:2]),
+            tensor[0],
+            replace(tensor[2], TRANSPOSED=True),
+        )
+    others = (
+        *tensor,
+        replace(tensor[0], WIDE=False, BUFFERS=1),
+        *sorted((*(HALF if options.half else ()), *PLAIN), key=far),
+    )
     found = [(default, ceil_div(depth, chunk))]
     for tile in others:
         if tile.suits(options, *shape):

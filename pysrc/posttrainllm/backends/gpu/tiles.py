@@ -120,7 +120,9 @@ class TensorTile:
             options.half
             and (self.FRAGMENT,) * 3 in options.subgroup_matrix
             and all(line % 8 == 0 for line in lines)
-            and not (self.TRANSPOSED and (layout == "NN" or self.TILE_N % 32))  # nothing to turn; eight rows at a time, by four
+            and not (
+                self.TRANSPOSED and (layout == "NN" or self.TILE_N % 32)
+            )  # nothing to turn; eight rows at a time, by four
             and self.memory_bytes(layout) <= limits.workgroup_memory_bytes
             and self.threads <= limits.invocations
         )

@@ -8,6 +8,7 @@ from .nodes import Node
 from .states import State, States
 from .vocabulary import Branch, Vocabulary
 
+MOST_INNER = 2_000  # states of machines of which the walk through the vocabulary is kept
 MOST_MASKS = 64  # of one state, for different numbers of tokens left
 
 
@@ -32,9 +33,13 @@ class Constraint:
 
     def __init__(self, definitions: dict[str, Node], start: str, vocabulary: Vocabulary, place: str) -> None:
         self.vocabulary, self.place = vocabulary, place
-        self._network = Network(definitions, start, vocabulary, place)
+        try:
+            self._network = Network(definitions, start, vocabulary, place)
+        except RecursionError:
+            raise ConfigError(place, "parts nest a few hundred deep at most", "more came", "write it flatter") from None
         self._states = States(self._network)
         self._groups: dict[Branch, list] = {}
+        self._inner: dict[int, tuple] = {}
 
     def start(self) -> State:
         """The state before the first token."""
@@ -108,18 +113,47 @@ class Constraint:
         """Walk the vocabulary from a state."""
         found: dict[int, list[int]] = {}
         todo = [(state, self.vocabulary.root)]
+        if len(state.items) == 1:  # most are: what stays in its machine is the same wherever the machine was called
+            ((here, frame),) = state.items
+            near, beyond = self._inside(here)
+            base = frame.distance[self._network.owner[here]]
+            found = {base + distance: list(tokens) for distance, tokens in near.items()}
+            todo = [(self._states.at(after, frame), branch) for after, branch in beyond]
         while todo:
-            here, branch = todo.pop()
+            place, branch = todo.pop()
             for number, tokens, longer in self._grouped(branch):
-                distance = self._states.peek(here, number)
+                distance = self._states.peek(place, number)
                 if tokens and distance < FAR:
                     found.setdefault(distance, []).extend(tokens)
                 if longer:
-                    after = self._states.step(here, number)
+                    after = self._states.step(place, number)
                     if after is not None:
                         todo += [(after, each) for each in longer]
         state.masks = Masks(found)
         return state.masks
+
+    def _inside(self, start: int) -> tuple[dict[int, list[int]], list[tuple[int, Branch]]]:
+        """From a machine's state: tokens by the distance that they leave to the machine's end, and beginnings of tokens that come to
+        where it may end or call another."""
+        if start not in self._inner:
+            if len(self._inner) >= MOST_INNER:
+                self._inner.clear()
+            network, near, beyond = self._network, {}, []
+            todo = [(start, self.vocabulary.root)]
+            while todo:
+                here, branch = todo.pop()
+                row = network.rows[here]
+                for number, tokens, longer in self._grouped(branch):
+                    after = row[number]
+                    if after < 0:
+                        continue
+                    if tokens and network.distance[after] < FAR:
+                        near.setdefault(network.distance[after], []).extend(tokens)
+                    if longer:
+                        simple = not network.accepts[after] and not network.calls[after]
+                        (todo if simple else beyond).extend((after, each) for each in longer)
+            self._inner[start] = near, beyond
+        return self._inner[start]
 
     def _grouped(self, branch: Branch) -> list[tuple[int, list[int], list[Branch]]]:
         """What comes after a beginning, by the class of the next byte: (class, tokens that end there, branches that go on)."""

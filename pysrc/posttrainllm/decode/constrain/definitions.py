@@ -5,8 +5,6 @@ Only recursion in the middle ("(" expression ")") is left as calls; without any,
 
 from __future__ import annotations
 
-from collections import Counter
-
 from .nodes import Alt, Call, Fixed, Node, Repeat, Seq, Text, alt, children, rebuilt, seq, walk
 
 SMALL, LARGEST = 60, 4_000  # states, about: what is always moved in, and what a definition may grow to
@@ -53,37 +51,36 @@ def _size(node: Node) -> int:
     return 1 + sum(map(_size, children(node)))
 
 
-def _calls(node: Node, times: int = 1) -> Counter[str]:
-    """How often each name is called, as written out."""
-    found: Counter[str] = Counter()
+def _calls(node: Node, found: dict[str, int], times: int = 1) -> dict[str, int]:
+    """How often each name is called, as written out; added to `found`."""
     if isinstance(node, Call):
-        found[node.name] = times
+        found[node.name] = found.get(node.name, 0) + times
     more = times * max(node.low, node.high or 1, 1) if isinstance(node, Repeat) else times
     for child in children(node):
-        found += _calls(child, more)
+        _calls(child, found, more)
     return found
 
 
 def gathered(definitions: dict[str, Node], start: str) -> dict[str, Node]:
     """The definitions that are left after all that can has moved in; only those that `start` reaches."""
     left = {name: linear(name, node) for name, node in _reached(definitions, start).items()}
+    sizes = {name: _size(node) for name, node in left.items()}
+    calls = {name: _calls(node, {}) for name, node in left.items()}
     while True:
-        uses: Counter[str] = sum((_calls(node) for node in left.values()), Counter())
-        sizes = {name: _size(node) for name, node in left.items()}
         chosen = None
-        for name in sorted(left, key=lambda name: sizes[name]):
-            if name == start or Call(name) in walk(left[name]):
-                continue
-            growth = sizes[name] * (uses[name] - 1)
-            if sizes[name] <= SMALL and growth <= LARGEST or growth <= SMALL and sizes[name] <= LARGEST:
-                chosen = name
+        for name in sorted(left, key=sizes.__getitem__):
+            growth = sizes[name] * (sum(called.get(name, 0) for called in calls.values()) - 1)
+            fits = growth <= LARGEST if sizes[name] <= SMALL else growth <= SMALL and sizes[name] <= LARGEST
+            if name != start and name not in calls[name] and fits:
+                chosen = Call(name)
                 break
         if chosen is None:
             return _reached(left, start)
-        moved = left.pop(chosen)
-        for name, node in left.items():
-            if chosen in (call.name for call in walk(node) if isinstance(call, Call)):
-                left[name] = linear(name, rebuilt(node, lambda leaf: moved if leaf == Call(chosen) else leaf))
+        moved = left.pop(chosen.name)
+        del calls[chosen.name]
+        for name in [name for name, called in calls.items() if chosen.name in called]:
+            left[name] = linear(name, rebuilt(left[name], lambda leaf: moved if leaf == chosen else leaf))
+            sizes[name], calls[name] = _size(left[name]), _calls(left[name], {})
 
 
 def _reached(definitions: dict[str, Node], start: str) -> dict[str, Node]:

@@ -12,13 +12,15 @@ from __future__ import annotations
 from urllib.parse import unquote
 
 from ...errors import ConfigError
-from .json_merge import ANNOTATIONS, apart, checked, kinds, merged, same
+from .json_merge import ANNOTATIONS, KEYWORDS, apart, checked, kinds, merged, same
 from .json_text import STRING, integer, key_but, number, string, written
-from .nodes import EMPTY, NOTHING, Call, Chars, Members, Node, Repeat, Text, alt, seq
+from .nfa import machine_of
+from .nodes import EMPTY, NOTHING, Call, Chars, Fixed, Members, Node, Repeat, Text, alt, seq
 
 PLACE = "json_schema"
 ANY_VALUE = "any value"
 _SPACES = Repeat(Chars(((9, 10), (13, 13), (32, 32))))
+LEAVES = {"string": string, "number": number, "integer": integer}
 WHITESPACE = {"compact": (EMPTY, EMPTY), "spaced": (EMPTY, Text(b" ")), "free": (_SPACES, _SPACES)}
 
 
@@ -39,6 +41,7 @@ class _Reader:
         self.comma, self.colon = seq(gap, Text(b","), after), seq(gap, Text(b":"), after)
         self.spaced = after == Text(b" ")
         self.wanted: list[str] = ["#"]
+        self.leaves: dict[str, Node] = {}
 
     def definitions(self) -> dict[str, Node]:
         """Of the whole document and of all that is referred to in it."""
@@ -47,7 +50,7 @@ class _Reader:
             name = self.wanted.pop()
             if name not in found:
                 found[name] = self.any_value() if name == ANY_VALUE else self.node(self.target(name), name)
-        return found
+        return found | self.leaves
 
     def call(self, name: str) -> Call:
         self.wanted.append(name)
@@ -144,12 +147,8 @@ class _Reader:
             return self.object(schema, where)
         if kind == "array":
             return self.array(schema, where)
-        if kind == "string":
-            return string(schema, PLACE)
-        if kind == "number":
-            return number(schema)
-        if kind == "integer":
-            return integer(schema)
+        if kind in LEAVES:
+            return self.leaf(kind, {key: value for key, value in schema.items() if key in KEYWORDS[kind]})
         return alt(Text(b"true"), Text(b"false")) if kind == "boolean" else Text(b"null")
 
     def any_value(self) -> Node:
@@ -159,8 +158,15 @@ class _Reader:
         listed = _list(value, self.comma, 0, None, False)
         return alt(
             seq(Text(b"{"), self.gap, members, self.gap, Text(b"}")), seq(Text(b"["), self.gap, listed, self.gap, Text(b"]")),
-            STRING, number({}), Text(b"true"), Text(b"false"), Text(b"null"),
+            self.leaf("string", {}), self.leaf("number", {}), Text(b"true"), Text(b"false"), Text(b"null"),
         )  # fmt: skip
+
+    def leaf(self, kind: str, limits: dict) -> Call:
+        """A string or number: one definition for all that have the same limits, so that a large one is there once."""
+        name = f"{kind} {sorted(limits.items())}"
+        if name not in self.leaves:
+            self.leaves[name] = Fixed(machine_of(LEAVES[kind](limits)))
+        return Call(name)
 
     def object(self, schema: dict, where: str) -> Node:
         properties, required = schema.get("properties", {}), schema.get("required", [])

@@ -13,6 +13,7 @@ from .nfa import machine_of
 from .nodes import EMPTY, NOTHING, Alt, Chars, Fixed, Node, Repeat, Text, alt, seq
 from .from_regex import regex
 
+PLACE = "json_schema"
 QUOTE = Text(b'"')
 CHARACTER = Chars(ANY, True)
 STRING = seq(QUOTE, Repeat(CHARACTER), QUOTE)
@@ -41,10 +42,10 @@ def written(value, separators: tuple[str, str] = (",", ":")) -> Text:
     try:
         return Text(json.dumps(value, ensure_ascii=False, separators=separators).encode())
     except UnicodeEncodeError:
-        raise ConfigError("json_schema", "text of whole characters", f"{value!r} came", "correct it") from None
+        raise ConfigError(PLACE, "text of whole characters", f"{value!r} came", "correct it") from None
 
 
-def string(schema: dict, place: str) -> Node:
+def string(schema: dict) -> Node:
     """A string with pattern (searched for, as the standard says), format, minLength and maxLength (in characters)."""
     low, high = schema.get("minLength", 0), schema.get("maxLength")
     parts: list[Node] = []
@@ -57,7 +58,7 @@ def string(schema: dict, place: str) -> Node:
     if "format" in schema:
         if schema["format"] not in FORMATS:
             known = ", ".join(FORMATS)
-            raise ConfigError(place, f"format is one of {known}", f"{schema['format']!r} came", "use one of those, or a pattern")
+            raise ConfigError(PLACE, f"format is one of {known}", f"{schema['format']!r} came", "use one of those, or a pattern")
         parts.append(regex(FORMATS[schema["format"]], in_json=True))
     if len(parts) > 1:
         machine = machine_of(parts[0])
@@ -114,7 +115,7 @@ def number(schema: dict) -> Node:
     low, _, high, _ = _bounds(schema)
     decimals = max([DECIMALS, *(max(0, -bound.as_tuple().exponent) for bound in (low, high) if bound is not None)])
     if decimals > DIGITS:
-        raise ConfigError("json_schema", f"bounds have at most {DIGITS} decimals", f"{low} … {high} came", "round them")
+        raise ConfigError(PLACE, f"bounds have at most {DIGITS} decimals", f"{low} … {high} came", "round them")
     return alt(*(_decimal(*_scaled(schema, count), count) for count in range(decimals + 1)))
 
 

@@ -184,8 +184,15 @@ def _determinised(nfa: Nfa, start: int, end: int, preferred: bool) -> Machine:
 
     numbers: dict = {}
     order: list = []
+    known: dict[tuple[int, ...], int] = {}
 
     def number(targets: Iterable[int]) -> int:
+        targets = tuple(targets)
+        if targets not in known:
+            known[targets] = numbered(targets)
+        return known[targets]
+
+    def numbered(targets: tuple[int, ...]) -> int:
         reached = dict.fromkeys(state for target in targets for state in closure(target))
         if preferred:  # what stands behind a match is not tried any more
             states = tuple(reached)

@@ -48,6 +48,10 @@ class States:
         root.waiting, root.distance = {network.first: ((network.final, nobody),)}, {network.first: 0}
         self.first = self._state(((network.start[network.first], root),))
 
+    def at(self, q: int, frame: Frame) -> State:
+        """The state of one item."""
+        return self._state(((q, frame),))
+
     def step(self, state: State, number: int) -> State | None:
         """The state after a byte of that class, or None where none may come."""
         try:
