@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 from dataclasses import replace
 
 from posttrainllm.backends.gpu import attention_tiles
@@ -20,9 +19,10 @@ from posttrainllm.dims import product, round_up
 from posttrainllm.errors import DeviceError
 from posttrainllm.ops import kernel
 
+from bench import gpu_tensor
 from bench.gpu_matmul import fill, timed
 from bench.gpu_steps import config_of
-from bench.gpu_tensor import FLAGS, LIMITS, SCRIPT
+from bench.gpu_tensor import LIMITS
 
 PRODUCTS = {"attention": 2, "attention_backward": 3, "attention_backward_keys": 4}
 """Multiplications of T × D by T of each pass. The forward by matrix units makes one more; it is not counted."""
@@ -148,13 +148,9 @@ def through_dawn(
         for precision in precisions
         for each in modules(sizes_of(preset), preset, precision)
     ]
-    question = json.dumps({"flags": flags or FLAGS, "modules": asked, "seconds": seconds})
-    done = subprocess.run(
-        [node, str(SCRIPT), dawn], input=question, capture_output=True, text=True, check=False, timeout=seconds + 60
-    )
+    answers, errors = gpu_tensor.ask(dawn, node, asked, seconds, flags)
     rows = []
-    for line in done.stdout.splitlines()[1:]:
-        answer = json.loads(line)
+    for answer in answers[1:]:
         row = answer["label"]
         if "ms" in answer:
             row |= rate(row["entry"], sizes_of(row["preset"]), 1e3 * answer["ms"])
@@ -163,7 +159,7 @@ def through_dawn(
             row["error"] = answer.get("error", "nothing was measured")[:300]
         rows.append(row)
     if not rows:
-        rows.append({"error": done.stderr[-600:]})
+        rows.append({"error": errors or "it said nothing"})
     for row in rows + best([row for row in rows if "entry" in row]):
         print(json.dumps(row), flush=True)
     return rows

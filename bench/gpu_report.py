@@ -93,6 +93,7 @@ def table(record: dict) -> str:
     ]
     tensor = record["parts"].get("tensor")
     if isinstance(tensor, dict):
-        lines += ["", f"matrix units: TFLOP/s; {tensor.get('device', '')}"[:700], tensor.get("error", "")]
+        device = {key: tensor.get("device", {}).get(key) for key in ("adapter", "subgroups", "configs", "memory")}
+        lines += ["", f"matrix units, TFLOP/s: {device}"[:700], tensor.get("error", "")]
         lines += gpu_tensor.table(tensor.get("rows", []))
     return "\n".join(lines)

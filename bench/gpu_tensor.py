@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
+import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,17 +101,33 @@ def modules(size: int = 4096) -> list[dict]:
     return found
 
 
+def ask(dawn: str, node: str, modules: list[dict], seconds: float, flags: list[str] | None = None) -> tuple[list, str]:
+    """modules.mjs's answers, the device first, and what it said last on its error output. Who does not end in time is stopped."""
+    question = json.dumps({"flags": flags or FLAGS, "modules": modules, "seconds": seconds})
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            [node, str(SCRIPT), dawn], stdin=subprocess.PIPE, stdout=out, stderr=errors, text=True
+        )
+        try:
+            process.communicate(question, timeout=seconds + 4)
+        except subprocess.TimeoutExpired:  # in the middle of a module
+            process.kill()
+            process.wait()
+        out.seek(0)
+        errors.seek(0)
+        said = [line for line in out.read().splitlines() if line.startswith("{") and line.endswith("}")]
+        return [json.loads(line) for line in said], errors.read()[-600:]
+
+
 def run(
     dawn: str, node: str = "node", size: int = 4096, flags: list[str] | None = None, seconds: float = 100.0
 ) -> dict:
     """{"device", "rows"}: milliseconds, TFLOP/s and error (at most about 1 where right) of each module. Ends after `seconds`."""
-    asked = json.dumps({"flags": flags or FLAGS, "modules": modules(size), "seconds": seconds})
-    done = subprocess.run(
-        [node, str(SCRIPT), dawn], input=asked, capture_output=True, text=True, check=False, timeout=seconds + 60
-    )
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    began = time.perf_counter()
+    asked = modules(size)
+    lines, errors = ask(dawn, node, asked, seconds - (time.perf_counter() - began), flags)
     if not lines:
-        return {"error": done.stderr[-600:]}
+        return {"error": errors or "it said nothing"}
     device, *answers = lines
     rows = []
     for answer in answers:
@@ -121,7 +139,7 @@ def run(
         elif "error" in row:
             row["error"] = row["error"][:300]
         rows.append(row)
-    return {"device": device, "rows": rows, "stderr": done.stderr[-300:]}
+    return {"device": device, "rows": rows, "stderr": errors[-300:]}
 
 
 def words(tile: list) -> str:
