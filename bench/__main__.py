@@ -2,7 +2,7 @@
 
 Parts: steps (training step beside PyTorch and jax-js), memory, gemm, python (its share of a step), page, and with --recipe
 three minutes of training in the tab. A whole run, not quick, is the record bench/results/bench.json; others go to bench/.out/.
-`bench recipe …` is the search for the training recipe (bench/recipe.py).
+`bench recipe …` is the search for the training recipe (bench/recipe.py); `bench decode …` measures writing (bench/decode.py).
 """
 
 from __future__ import annotations
@@ -31,6 +31,10 @@ def main(arguments: list[str]) -> int:
         from bench import recipe
 
         return recipe.main(arguments[1:])
+    if arguments[:1] == ["decode"]:
+        from bench import decode
+
+        return decode.main(arguments[1:])
     parser = argparse.ArgumentParser(prog="./build.sh bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer samples, to see that everything runs")
     parser.add_argument("--only", nargs="+", choices=[*PARTS, "recipe"], metavar="NAME", help=f"of {', '.join(PARTS)}, recipe")

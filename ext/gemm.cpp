@@ -10,6 +10,7 @@ namespace {
 constexpr int64_t kPackedFloats = kSharedScratchBytes / 4; // packed B, shared by the threads
 constexpr int64_t kColumns = 512;                          // columns of packed B
 constexpr int64_t kTaskColumns = 64;                       // columns one packing task copies
+constexpr int64_t kTaskProducts = int64_t(1) << 16;        // less is not worth waking a thread for
 
 PTL_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 PTL_INLINE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -51,9 +52,19 @@ void many_rows(Run& run, const Gemm& g) {
 
 // NN and NT with few rows (decoding): threads take columns, and pack only what cannot be streamed as it lies.
 void few_rows(Run& run, const Gemm& g) {
-  int64_t columns = most(kTileN, least(kColumns, round_up(divide_up(g.n, 4 * run.threads), kTileN)));
+  const int64_t step = g.m <= kFewRows ? kWideN : kTileN, share = run.threads == 1 ? 1 : 4 * run.threads;
+  const int64_t worth = most(divide_up(kTaskProducts, g.m * g.k), divide_up(g.n, share));
+  const int64_t columns = round_up(least(kColumns, worth), step);
   parallel_pieces(run, g.n, columns, [=](int64_t begin, int64_t end, float* scratch) {
-    for (int64_t j = begin; j < end; j += kTileN) {
+    int64_t j = begin;
+    if (g.layout == NN && g.m <= kFewRows) {
+      const int64_t whole = (end - begin) / kTileN * kTileN;
+      for (int64_t p = 0; whole && p < g.k; p += kBlockK)
+        multiply_few({g.m, whole, least(kBlockK, g.k - p), g.a + p, g.lda, 0, g.b + p * g.ldb + j, g.ldb, 0, g.c + j,
+                      g.ldc, p == 0 && g.bias ? g.bias + j : nullptr, g.accumulate || p > 0});
+      j += whole;
+    }
+    for (; j < end; j += kTileN) {
       int64_t n = least(kTileN, end - j);
       bool direct = g.layout == NN && n == kTileN && g.m <= 2 * kTileM;
       for (int64_t p = 0; p < g.k; p += kBlockK) {

@@ -57,6 +57,11 @@ struct Block {
 };
 void multiply_rows(const Block& block);
 void multiply_columns(const Block& block);
+// The same as multiply_rows for m <= kFewRows and B as it lies, rows bs apart (panel is not used), n a multiple of kTileN.
+// One row has but two sums in a tile of kTileN columns, and waits for each addition: here it goes over more columns.
+constexpr int64_t kFewRows = 2;
+constexpr int64_t kWideN = 8 * W; // columns at once
+void multiply_few(const Block& block);
 
 // Floats from one packed panel to the next: a cache line more than the panel, or all panels would start in one set of
 // the first cache.

@@ -119,6 +119,17 @@ template <bool columns> void multiply(const Block& g) {
 
 } // namespace
 
+void multiply_few(const Block& g) {
+  auto run = [&](TileFunction function, int64_t j) {
+    function({1, g.k, g.a, g.as, 0, g.b + j, g.bs, g.c + j, g.ldc, g.bias ? g.bias + j : nullptr, g.add});
+  };
+  int64_t j = 0;
+  if (g.m == 1)
+    for (; j + kWideN <= g.n; j += kWideN) run(tiles<1, 8, false>, j);
+  for (; j + kWideN / 2 <= g.n; j += kWideN / 2) run(g.m == 1 ? tiles<1, 4, false> : tiles<2, 4, false>, j);
+  for (; j < g.n; j += kTileN) run(Tiles<2, false>::by_rows[g.m - 1], j);
+}
+
 void multiply_rows(const Block& block) { multiply<false>(block); }
 void multiply_columns(const Block& block) { multiply<true>(block); }
 

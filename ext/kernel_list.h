@@ -23,4 +23,6 @@
   K(cross_entropy, "RV", "", "logits<RV targets<R losses>R lse>R loss>2")                                              \
   K(cross_entropy_backward, "RV", "", "logits<RV targets<R lse<R loss<2 dloss<1 dlogits>RV")                           \
   K(grad_norm, "NG", "", "grad<N partials>G norm>1")                                                                   \
-  K(adamw, "N", "b", "grad<N norm<1 recipe<8 param>N m>N v>N")
+  K(adamw, "N", "b", "grad<N norm<1 recipe<8 param>N m>N v>N")                                                         \
+  K(embedding_at, "BTCVP", "", "tokens<BT position<1 wte<VC wpe<PC x>BTC")                                             \
+  K(attention_cached, "THDP", "", "qkv<T3HD position<1 keys>HDP values>PHD y>THD")

@@ -101,10 +101,11 @@ bool sizes_fit(const Spec& spec, const int64_t* record, Message message) {
 // What extents alone do not say.
 bool rules_hold(int id, const Spec& spec, const int64_t* record, Message message) {
   auto size = [&](char letter) { return size_of(spec, record, letter); };
-  if ((id == id_embedding || id == id_embedding_backward) && size('P') < size('T'))
+  const bool positions = id == id_embedding || id == id_embedding_backward || id == id_embedding_at;
+  if ((positions || id == id_attention_cached) && size('P') < size('T'))
     PTL_REFUSE("%s: T = %lld positions exceed the table's P = %lld", spec.name, (long long)size('T'),
                (long long)size('P'));
-  if ((id == id_attention || id == id_attention_backward) && size('D') > kMaxHeadWidth)
+  if ((id == id_attention || id == id_attention_backward || id == id_attention_cached) && size('D') > kMaxHeadWidth)
     PTL_REFUSE("%s: head width D = %lld exceeds %lld", spec.name, (long long)size('D'), (long long)kMaxHeadWidth);
   if (id == id_layernorm_backward && size('C') > kMostNormalised)
     PTL_REFUSE("%s: C = %lld exceeds %lld", spec.name, (long long)size('C'), (long long)kMostNormalised);

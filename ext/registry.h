@@ -4,7 +4,7 @@
 
 namespace ptl {
 
-constexpr int kRegions = 8;
+constexpr int kRegions = 9;
 constexpr int kWords = 32;
 constexpr int kMostLetters = 8, kMostParameters = 6, kMostOperands = 16;
 

@@ -84,3 +84,24 @@ fn embedding_backward(@builtin(workgroup_id) group: vec3u, @builtin(num_workgrou
         }
     }
 }
+
+//! kernel embedding_at
+//! include element
+struct Sizes { B: u32, T: u32, width: u32 } // width: elements of a row of C channels
+@group(0) @binding(0) var<storage, read> tokens: array<i32>; // [B,T]
+@group(0) @binding(1) var<storage, read> position: array<i32>; // [1]
+@group(0) @binding(2) var<storage, read> wte: array<Element>; // [V,C]
+@group(0) @binding(3) var<storage, read> wpe: array<Element>; // [P,C]
+@group(0) @binding(4) var<storage, read_write> x: array<Stored>; // [R,C]
+@group(0) @binding(15) var<uniform> sizes: Sizes;
+
+@compute @workgroup_size(256)
+fn embedding_at(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u, @builtin(local_invocation_index) lane: u32) {
+    let i = flat_index(group, groups, lane);
+    if (i < sizes.B * sizes.T * sizes.width) {
+        let row = i / sizes.width;
+        let c = i % sizes.width;
+        let place = u32(position[0]) + row % sizes.T;
+        x[i] = Stored(wte[u32(tokens[row]) * sizes.width + c] + wpe[place * sizes.width + c]);
+    }
+}

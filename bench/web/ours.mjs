@@ -60,6 +60,7 @@ serve({
   run: ask('run'),
   close: ask('close'),
   session: ask('session'),
+  decode: ask('decode'),
   peak: async ({ seconds }) => (await single()).benchPeak(seconds),
   gemm: async ({ layout, m, n, k, repeats }) => (await single()).benchGemm(layout, m, n, k, repeats),
 });

@@ -1,4 +1,4 @@
-"""What ours.mjs asks of Python in the tab: train a preset, and a session's whole loop. Requests and answers are JSON."""
+"""What ours.mjs asks of Python in the tab: train a preset, write with one, and a session's whole loop. Requests and answers are JSON."""
 
 import asyncio
 import json
@@ -10,6 +10,7 @@ sys.path.insert(0, "/lib/posttrainllm")
 import posttrainllm_host as host  # noqa: E402
 from posttrainllm.backends.wasm import open_wasm  # noqa: E402
 from posttrainllm.data.corpus import Corpus  # noqa: E402
+from posttrainllm.decode.generate import write_async  # noqa: E402
 from posttrainllm.model.config import GPTConfig  # noqa: E402
 from posttrainllm.model.live import GPT, RESERVE_BYTES  # noqa: E402
 from posttrainllm.model.program import Program  # noqa: E402
@@ -57,6 +58,22 @@ async def close(text):
     if "trainer" in live:
         live.pop("trainer").model.close()
     return "null"
+
+
+async def decode(text):
+    """{preset, threads, tokens, prompt} -> {ms, engine_ms, tokens}: write with a new model's weights."""
+    asked = json.loads(text)
+    key = asked["preset"], asked["threads"]
+    if key not in live:
+        config = GPTConfig.preset(asked["preset"])
+        program = Program(config, training=False)
+        machine = await open_wasm(sum(program.region_bytes().values()) + RESERVE_BYTES, asked["threads"])
+        live[key] = GPT(config, machine, program)
+        live[key].initialise(42)
+    engine, began = host.engine_ms(), now()
+    async for _ in write_async(live[key], asked["prompt"], asked["tokens"]):
+        pass
+    return json.dumps({"ms": 1000 * (now() - began), "engine_ms": host.engine_ms() - engine, "tokens": asked["tokens"]})
 
 
 class TabHost(Host):

@@ -14,6 +14,7 @@ constexpr int64_t kQueries = 128;                 // queries of a forward task, 
 constexpr int64_t kStrip = kTileM == 5 ? 20 : 16; // queries scored at once in the forward pass
 constexpr int64_t kBackQueries = 32;              // the same backward; fixed, since it decides rounding
 constexpr int64_t kDiagonal = 8;                  // queries, or keys, of a strip on the diagonal
+constexpr int64_t kTaskProducts = int64_t(1) << 16; // less is not worth waking a thread for
 constexpr float kNone = -3.0e38f;                 // below every score
 
 PTL_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -35,6 +36,14 @@ constexpr int64_t packed_floats(int64_t k, int64_t n) { return round_up(n, kTile
 PTL_INLINE void rows_by_panels(int64_t m, int64_t n, int64_t k, const float* a, int64_t as, const float* panels,
                                float* c, int64_t ldc, bool add, int64_t depth) {
   multiply_rows({m, n, k, a, as, kTileM * as, panels, kTileN, panel_floats(depth, kTileN), c, ldc, nullptr, add});
+}
+
+// The same with B as it lies, n a multiple of kTileN.
+PTL_INLINE void rows_as_they_lie(int64_t m, int64_t n, int64_t k, const float* a, int64_t as, const float* b,
+                                 int64_t bs, float* c, int64_t ldc, bool add) {
+  const Block block = {m, n, k, a, as, kTileM * as, b, bs, kTileN, c, ldc, nullptr, add};
+  if (m <= kFewRows) multiply_few(block);
+  else multiply_rows(block);
 }
 
 // 16 elements of which the first `count` stay and the others become `other`.
@@ -85,46 +94,81 @@ void soften(float* scores, int64_t rows, int64_t query, int64_t key, int64_t key
   }
 }
 
+// One head: queries in rows of `q_row` floats; values from position 0 in rows of `v_row`; keys in rows of `k_row`, or,
+// where they lie `across`, as [D, positions]: a column each, so that a few queries take them as they lie.
+struct Head {
+  const float *q, *k, *v;
+  int64_t q_row, k_row, v_row, D;
+  bool across;
+};
+
+// What a task leaves in its scratch memory: unnormalised outputs, and the softmax's running maximum and sum.
+struct Attended {
+  float *out, *maximum, *total;
+};
+
+// `queries` (at most kQueries) of a head, the first of which stands at position `first`, against every key up to each.
+Attended attend(const Head& head, int64_t first, int64_t queries, float* scratch) {
+  const int64_t D = head.D, width = round_up(D, kTileN);
+  const float scale = scale_of(D);
+  float* out = scratch; // [kQueries, width]
+  float* keys_packed = out + kQueries * width;
+  float* values_packed = keys_packed + packed_floats(D, kKeys);
+  float* scores = values_packed + packed_floats(kKeys, width); // [kStrip, kKeys]
+  float* maximum = scores + kStrip * kKeys;
+  float* total = maximum + kQueries;
+  // A few queries read each number once: whole panels are not packed for them.
+  const bool few = queries <= 2 * kTileM;
+  memset(out, 0, sizeof(float) * size_t(queries * width));
+  for (int64_t i = 0; i < queries; i++) maximum[i] = kNone, total[i] = 0.0f;
+  for (int64_t key = 0; key < first + queries; key += kKeys) {
+    const int64_t keys = least(kKeys, first + queries - key);
+    const float* values = head.v + key * head.v_row;
+    const float* columns = head.k + key; // of keys that lie across
+    const bool keys_direct = few && head.across && key + round_up(keys, kTileN) <= head.k_row;
+    const bool values_direct = few && D == width;
+    if (!head.across) pack_transposed(head.k + key * head.k_row, head.k_row, D, keys, keys_packed);
+    else if (!keys_direct) pack_rows(columns, head.k_row, D, keys, keys_packed);
+    if (!values_direct) pack_rows(values, head.v_row, keys, D, values_packed);
+    for (int64_t i = most(0, key - first) / kStrip * kStrip; i < queries; i += kStrip) {
+      int64_t rows = least(kStrip, queries - i), query = first + i;
+      int64_t needed = least(keys, query + rows - key), span = round_up(needed, kTileN);
+      if (needed <= 0) continue;
+      const float* q = head.q + i * head.q_row;
+      if (keys_direct) rows_as_they_lie(rows, span, D, q, head.q_row, columns, head.k_row, scores, kKeys, false);
+      else rows_by_panels(rows, span, D, q, head.q_row, keys_packed, scores, kKeys, false, D);
+      soften(scores, rows, query, key, needed, scale, maximum + i, total + i, out + i * width, width);
+      float* to = out + i * width;
+      if (values_direct) rows_as_they_lie(rows, width, needed, scores, kKeys, values, head.v_row, to, width, true);
+      else rows_by_panels(rows, width, needed, scores, kKeys, values_packed, to, width, true, keys);
+    }
+  }
+  return {out, maximum, total};
+}
+
+// y's rows of a head, `y_row` floats apart.
+void normalise(const Attended& made, int64_t queries, int64_t D, float* y, int64_t y_row) {
+  const int64_t width = round_up(D, kTileN);
+  for (int64_t i = 0; i < queries; i++) {
+    float inverse = 1.0f / made.total[i];
+    for_each(D, [&](int64_t d, int64_t n) { store(y + i * y_row + d, load(made.out + i * width + d) * inverse, n); });
+  }
+}
+
 } // namespace
 
 // y = softmax(q k^T / sqrt(D), causal) v for each head; lse[b,h,t] = log-sum-exp of the scaled scores of row t.
 void attention(Run& run, int64_t B, int64_t T, int64_t H, int64_t D, const float* qkv, float* y, float* lse) {
-  const int64_t C = H * D, row = 3 * C, width = round_up(D, kTileN), blocks = (T + kQueries - 1) / kQueries;
-  const float scale = scale_of(D);
+  const int64_t C = H * D, row = 3 * C, blocks = (T + kQueries - 1) / kQueries;
   parallel(run, B * H * blocks, [=](int64_t task, float* scratch) {
     // The longest tasks (last queries) go first.
     int64_t block = blocks - 1 - task / (B * H), b = task % (B * H) / H, h = task % H;
     int64_t begin = block * kQueries, queries = least(kQueries, T - begin);
     const float* q = qkv + b * T * row + h * D;
-    const float* k = q + C;
-    const float* v = k + C;
-    float* out = scratch; // [kQueries, width]
-    float* keys_packed = out + kQueries * width;
-    float* values_packed = keys_packed + packed_floats(D, kKeys);
-    float* scores = values_packed + packed_floats(kKeys, width); // [kStrip, kKeys]
-    float* maximum = scores + kStrip * kKeys;
-    float* total = maximum + kQueries;
-    memset(out, 0, sizeof(float) * size_t(queries * width));
-    for (int64_t i = 0; i < queries; i++) maximum[i] = kNone, total[i] = 0.0f;
-    for (int64_t key = 0; key < begin + queries; key += kKeys) {
-      int64_t keys = least(kKeys, begin + queries - key);
-      pack_transposed(k + key * row, row, D, keys, keys_packed);
-      pack_rows(v + key * row, row, keys, D, values_packed);
-      for (int64_t i = most(0, key - begin) / kStrip * kStrip; i < queries; i += kStrip) {
-        int64_t rows = least(kStrip, queries - i), query = begin + i;
-        int64_t needed = least(keys, query + rows - key);
-        if (needed <= 0) continue;
-        rows_by_panels(rows, round_up(needed, kTileN), D, q + query * row, row, keys_packed, scores, kKeys, false, D);
-        soften(scores, rows, query, key, needed, scale, maximum + i, total + i, out + i * width, width);
-        rows_by_panels(rows, width, needed, scores, kKeys, values_packed, out + i * width, width, true, keys);
-      }
-    }
-    for (int64_t i = 0; i < queries; i++) {
-      float inverse = 1.0f / total[i];
-      float* to = y + (b * T + begin + i) * C + h * D;
-      for_each(D, [&](int64_t d, int64_t n) { store(to + d, load(out + i * width + d) * inverse, n); });
-      lse[(b * H + h) * T + begin + i] = maximum[i] + log(total[i]);
-    }
+    Attended made = attend({q + begin * row, q + C, q + 2 * C, row, row, row, D, false}, begin, queries, scratch);
+    normalise(made, queries, D, y + (b * T + begin) * C + h * D, C);
+    for (int64_t i = 0; i < queries; i++)
+      lse[(b * H + h) * T + begin + i] = made.maximum[i] + log(made.total[i]);
   });
 }
 PTL_KERNEL(attention)
@@ -231,6 +275,33 @@ void attention_backward(Run& run, int64_t B, int64_t T, int64_t H, int64_t D, co
   });
 }
 PTL_KERNEL(attention_backward)
+
+// The new rows of k and v become columns of keys and rows of values at positions position..position+T-1 of the cache;
+// then row t attends to keys 0..position+t: the bits that `attention` gives its row position+t.
+void attention_cached(Run& run, int64_t T, int64_t H, int64_t D, int64_t P, const float* qkv, const int32_t* position,
+                      float* keys, float* values, float* y) {
+  const int64_t C = H * D, row = 3 * C, blocks = (T + kQueries - 1) / kQueries, first = position[0];
+  if (first < 0 || first + T > P)
+    return run.fail("position %lld with T = %lld leaves the cache's 0..%lld", (long long)first, (long long)T,
+                    (long long)(P - 1));
+  // Several rows to each column while its part of the cache line is at hand.
+  parallel_pieces(run, T, 64, [=](int64_t begin, int64_t end, float*) {
+    for (int64_t c = 0; c < C; c++)
+      for (int64_t t = begin; t < end; t++) keys[c * P + first + t] = qkv[t * row + C + c];
+    for (int64_t t = begin; t < end; t++)
+      memcpy(values + (first + t) * C, qkv + t * row + 2 * C, sizeof(float) * size_t(C));
+  });
+  const int64_t work = 2 * least(T, kQueries) * (first + T) * D, piece = (kTaskProducts + work - 1) / work;
+  parallel_pieces(run, H * blocks, piece, [=](int64_t task, int64_t end, float* scratch) {
+    for (; task < end; task++) {
+      int64_t block = blocks - 1 - task / H, h = task % H * D;
+      int64_t begin = block * kQueries, queries = least(kQueries, T - begin);
+      const Head head = {qkv + begin * row + h, keys + h * P, values + h, row, P, C, D, true};
+      normalise(attend(head, first + begin, queries, scratch), queries, D, y + begin * C + h, C);
+    }
+  });
+}
+PTL_KERNEL(attention_cached)
 
 } // namespace PTL_ISA
 } // namespace ptl

@@ -51,5 +51,16 @@ void embedding_backward(Run& run, int64_t B, int64_t T, int64_t C, int64_t V, in
 }
 PTL_KERNEL(embedding_backward)
 
+// x[b,t,:] = wte[tokens[b,t],:] + wpe[position + t,:]
+void embedding_at(Run& run, int64_t B, int64_t T, int64_t C, int64_t V, int64_t P, const int32_t* tokens,
+                  const int32_t* position, const float* wte, const float* wpe, float* x) {
+  const int64_t first = position[0];
+  if (first < 0 || first + T > P)
+    return run.fail("position %lld with T = %lld leaves the table's 0..%lld", (long long)first, (long long)T,
+                    (long long)(P - 1));
+  embedding(run, B, T, C, V, P - first, tokens, wte, wpe + first * C, x);
+}
+PTL_KERNEL(embedding_at)
+
 } // namespace PTL_ISA
 } // namespace ptl

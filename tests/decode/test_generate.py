@@ -3,7 +3,7 @@
 import pytest
 
 from posttrainllm.data.tokenizers import ByteTokenizer
-from posttrainllm.decode.generate import write
+from posttrainllm.decode.generate import window_start, write
 from posttrainllm.errors import ConfigError, DataError, NonFiniteError
 from posttrainllm.model.config import GPTConfig
 from posttrainllm.model.live import GPT
@@ -95,11 +95,24 @@ def test_stops_cut_as_find_does(text, stops):
     assert pieces[-1].tokens == end and pieces[-1].reason == "stop"
 
 
-def test_past_the_context_the_model_sees_the_last_tokens():
+def test_past_the_context_the_window_moves_by_quarters_of_it():
+    """The context is 8: it hops by 2, and the model sees 7 or 8 tokens."""
     model = Script("abcdefghijkl")
     list(write(model, "xyz", 12))
     assert model.windows[0] == list(b"xyz") and model.windows[-1] == list(b"defghijk")
-    assert max(map(len, model.windows)) == 8
+    assert [len(window) for window in model.windows] == [3, 4, 5, 6, 7, 8, 7, 8, 7, 8, 7, 8]
+    text = b"xyzabcdefghijkl"
+    for count, window in enumerate(model.windows, 3):
+        assert text[:count].endswith(bytes(window)), "the last tokens, none left out"
+
+
+@pytest.mark.parametrize(("context", "hop"), [(1, 1), (3, 1), (4, 1), (8, 2), (20, 5), (128, 32)])
+def test_window_starts(context, hop):
+    starts = [window_start(count, context) for count in range(1, 4 * context + 2)]
+    assert starts[: context] == [0] * context
+    for count, start in enumerate(starts, 1):
+        assert start % hop == 0 and 1 <= count - start <= context
+        assert count <= context or count - start > context - hop
 
 
 @pytest.mark.parametrize("tokens", [0, -1, 1.5, True, None, 1_000_001])
@@ -134,19 +147,6 @@ def test_greedy_takes_the_largest_logit(model):
     logits = list(model.logits(b"Once"))
     first = next(write(model, "Once", 1, temperature=0))
     assert first.text.encode() in (bytes([logits.index(max(logits))]), "\ufffd".encode())
-
-
-def test_a_longer_pass_gives_the_same_row(model):
-    """Sixteen tokens or fewer run through the tape of 16; padded to the context they must give the same bits."""
-    texts = [b"T", b"The", b"The quick brown ", b"The quick brown f"[:16]]
-    short = [bytes(model.logits(text)) for text in texts]
-    del model.program.writing[16]
-    padded = [bytes(model.logits(text)) for text in texts]
-    if model.machine.name == "cpu":
-        assert short == padded
-    for a, b in zip(short, padded, strict=True):
-        assert list(memoryview(a).cast("f")) == pytest.approx(list(memoryview(b).cast("f")), rel=1e-5, abs=1e-6)
-    assert len(set(short)) == 3, "other tokens, other logits; the last two are one text"
 
 
 def test_a_prompt_longer_than_the_context_is_cut_by_write_and_refused_by_logits(model):

@@ -18,6 +18,7 @@ SIZES = {
     "BTHD": [
         (1, 1, 1, 1), (2, 7, 3, 5), (1, 64, 2, 16), (2, 65, 2, 32), (1, 130, 1, 48), (1, 200, 2, 128), (1, 33, 1, 256)
     ],
+    "THDP": [(1, 1, 1, 1), (1, 3, 5, 9), (1, 2, 32, 200), (7, 2, 16, 64), (65, 1, 48, 300), (130, 2, 20, 131), (3, 1, 256, 70)],
     "RCV": [(1, 1, 1), (37, 48, 256), (90, 130, 300)],
     "RV": [(1, 2), (5, 7), (64, 256), (9, 1001)],
     "NG": [(1, 1), (16384, 1), (16385, 2), (70001, 5)],
@@ -33,6 +34,8 @@ def value(random: np.random.Generator, name: str, operand: str, sizes: dict[str,
         return random.integers(0, sizes["V"], count).astype(np.int32)
     if operand == "targets":
         return np.where(random.random(count) < 0.1, -100, random.integers(0, sizes["V"], count)).astype(np.int32)
+    if operand == "position":
+        return random.integers(0, sizes["P"] - sizes["T"] + 1, count).astype(np.int32)
     if operand == "seed":
         return np.array([42, 7], np.int32)
     if operand == "recipe":

@@ -76,6 +76,9 @@ def test_a_bad_word_is_refused_by_check_and_by_replay(engine, words, says):
     "name, sizes, parameters, says",
     [
         ("embedding", {"B": 1, "T": 3, "C": 1, "V": 2, "P": 2}, [], "positions"),
+        ("embedding_at", {"B": 1, "T": 3, "C": 1, "V": 2, "P": 2}, [], "positions"),
+        ("attention_cached", {"T": 3, "H": 1, "D": 1, "P": 2}, [], "positions"),
+        ("attention_cached", {"T": 1, "H": 1, "D": 257, "P": 1}, [], "head width"),
         ("attention", {"B": 1, "T": 1, "H": 1, "D": 257}, [], "head width"),
         ("grad_norm", {"N": 20, "G": 2}, [], "ceil"),
         ("adamw", {"N": 4}, [2], "parameter 0"),
@@ -88,12 +91,33 @@ def test_rules_beyond_extents(engine, name, sizes, parameters, says):
         engine.check(record(name, sizes, parameters, places))
 
 
-@pytest.mark.parametrize("name", ["embedding", "embedding_backward"])
+@pytest.mark.parametrize(
+    "name, sizes",
+    [
+        ("embedding_at", {"B": 2, "T": 3, "C": 4, "V": 11, "P": 7}),
+        ("attention_cached", {"T": 3, "H": 2, "D": 5, "P": 7}),
+    ],
+)
+@pytest.mark.parametrize("position", [-1, 5, 2**31 - 1, -(2**31)])
+def test_a_position_outside_the_context_is_named_and_nothing_is_written(engine, name, sizes, position):
+    values = {"position": np.array([position], np.int32), "tokens": np.zeros(6, np.int32)}
+    call = Call.make(name, sizes, [], {key: value for key, value in values.items() if key in call_operands(name)})
+    with pytest.raises(RuntimeError, match=f"record 0 {name}: position {position} with T = 3 .*0..6"):
+        call.run(engine)
+    assert np.array_equal(np.frombuffer(engine.view(ARENA), np.uint32), call.image.view(np.uint32))
+
+
+def call_operands(name):
+    return [operand for operand, _, _ in KERNELS[name].operands]
+
+
+@pytest.mark.parametrize("name", ["embedding", "embedding_backward", "embedding_at"])
 @pytest.mark.parametrize("token", [-1, 11, 2**31 - 1, -(2**31)])
 def test_a_token_outside_the_vocabulary_is_named(engine, name, token):
     sizes = {"B": 2, "T": 3, "C": 4, "V": 11, "P": 3}
     tokens = np.array([0, 10, 3, 4, token, 5], np.int32)
-    call = Call.make(name, sizes, [], {"tokens": tokens})
+    values = {"tokens": tokens} | ({"position": np.zeros(1, np.int32)} if name == "embedding_at" else {})
+    call = Call.make(name, sizes, [], values)
     with pytest.raises(RuntimeError, match=f"record 0 {name}: token {token} at batch 1, time 1 .*0..10"):
         call.run(engine)
 
@@ -135,7 +159,7 @@ def test_an_engine_says_what_it_cannot_do():
     with pytest.raises(MemoryError):
         engine.allocate(ARENA, 2**62)
     with pytest.raises(ValueError):
-        engine.allocate(8, 16)
+        engine.allocate(9, 16)
 
 
 def test_a_view_outlives_its_region():

@@ -28,6 +28,9 @@ BLOCKS = {  # one element around where work is cut: 256 of a reduced dimension, 
     "layernorm_backward": [{"R": n, "C": 5} for n in (127, 128, 129, 4096, 4101)] + [{"C": 257}],
     "attention": [{"B": 1, "H": 1, "T": 1031, "D": 16}],
     "attention_backward": [{"B": 1, "H": 1, "T": 1031, "D": 16}],
+    "attention_cached": [{"T": t, "P": p} for t, p in ((1, 1), (1, 64), (1, 65), (1, 300), (2, 129), (70, 200))]
+    + [{"T": 1, "P": 1031, "D": 16, "H": 1}, {"T": 300, "P": 1031, "D": 16, "H": 1}],
+    "embedding_at": [{"B": 1, "T": 1, "P": 1031}, {"B": 7, "T": 31, "P": 64}],
     "layernorm": [{"R": 131}, {"C": 257}, {"C": 1031}],
     "embedding": [{"B": 7, "T": 31}],
     "embedding_backward": [{"B": 7, "T": 31}],
@@ -41,6 +44,7 @@ EQUAL, SHIFT = 0.7, 1000.0
 LARGE = {
     "attention": 100.0,
     "attention_backward": 100.0,
+    "attention_cached": 100.0,
     "cross_entropy_backward": 1e3,
 }  # elsewhere 10000: see LEAST_SIGNAL
 
@@ -77,7 +81,8 @@ def edge_sizes(letter: str) -> list[int]:
 
 def complete(made_of: Kernel, sizes: dict[str, int], number: int) -> dict[str, int]:
     """Sizes of exactly the kernel's letters; P and G follow from the others where not given."""
-    sizes = {"P": sizes.get("T", 1) + 3 * (number % 2), "G": -(-sizes.get("N", 1) // PARTIAL_ELEMENTS)} | sizes
+    past = 70 if made_of.name == "attention_cached" else 3
+    sizes = {"P": sizes.get("T", 1) + past * (number % 2), "G": -(-sizes.get("N", 1) // PARTIAL_ELEMENTS)} | sizes
     return {letter: sizes[letter] for letter in made_of.letters}
 
 
@@ -92,6 +97,7 @@ KINDS = {
     "normal": ("zero seed", "all bits"),
     "embedding": ("shifted", "large", "repeated"),
     "embedding_backward": ("shifted", "large", "repeated"),
+    "embedding_at": ("shifted", "large", "repeated"),
     "cross_entropy": ("shifted", "large", "equal", "repeated", "ignored", "all ignored"),
     "cross_entropy_backward": ("shifted", "large", "equal", "repeated", "ignored", "all ignored"),
     "grad_norm": ("shifted", "large", "equal", "zero"),
@@ -160,6 +166,9 @@ def inputs_for(case: Case) -> dict[str, np.ndarray]:
 def _integers(case, name, shape, rng):
     if name == "seed":
         return {"zero seed": np.zeros(2), "all bits": np.full(2, -1)}.get(case.kind, np.array([42, -(2**31) + 9]))
+    if name == "position":
+        last = case.sizes["P"] - case.sizes["T"]
+        return np.full(shape, last) if case.sizes["T"] % 2 else rng.integers(0, last + 1, shape)
     if case.kind == "repeated":
         return np.full(shape, case.sizes["V"] - 1)
     numbers = rng.integers(0, case.sizes["V"], shape)

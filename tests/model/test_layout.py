@@ -7,7 +7,7 @@ from posttrainllm.compile import Graph, Value
 from posttrainllm.dims import ALIGN_BYTES, product
 from posttrainllm.model.config import GPTConfig
 from posttrainllm.model.gpt import Layout, parameters, trace
-from posttrainllm.model.program import Program, writing_lengths
+from posttrainllm.model.program import Program
 from tests.helpers.models import Model, batch, recipe
 
 CONFIG = GPTConfig(layers=3, channels=20, heads=5, context=9, vocabulary=31, batch=2)
@@ -120,11 +120,16 @@ def test_regions_hold_all_passes():
     assert writing["arena"] < need["arena"]
 
 
-@pytest.mark.parametrize(
-    ("context", "lengths"), [(1, [1]), (15, [15]), (16, [16]), (17, [16, 17]), (128, [16, 32, 64, 128])]
-)
-def test_writing_lengths(context, lengths):
-    assert writing_lengths(context) == lengths
+@pytest.mark.parametrize("preset", ["tiny", "medium", "mega"])
+def test_shorter_decoding_passes_fit_where_the_longest_does(preset):
+    config = GPTConfig.preset(preset)
+    program = Program(config, training=False)
+    longest = program.decoding(config.context).plan.region_bytes
+    for time in (*range(1, 18), *(1 << n for n in range(5, config.context.bit_length())), config.context - 1):
+        for region, nbytes in program.decoding(time).plan.region_bytes.items():
+            assert nbytes <= longest[region], f"{region} at {time} tokens"
+    assert longest["cache"] == config.layers * 2 * config.context * config.channels * 4
+    assert program.decoding(3) is program.decoding(3)
 
 
 def test_a_training_step_costs_six_flops_a_weight_and_token():

@@ -36,9 +36,9 @@ class ReferenceMachine:
         return part
 
     def _integral(self, address: int) -> bool:
-        """Inputs and the seed are i32; everything else is f32."""
+        """Inputs, the seed and the position are i32; everything else is f32."""
         region = REGIONS[address >> REGION_SHIFT]
-        return region == "inputs" or (region == "slots" and (address & OFFSET_MASK) == 256)
+        return region == "inputs" or (region == "slots" and (address & OFFSET_MASK) in (256, 768))
 
     def upload(self, address: int, data) -> None:
         values = np.frombuffer(data, "<i4" if self._integral(address) else "<f4")

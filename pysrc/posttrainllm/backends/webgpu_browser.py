@@ -115,7 +115,6 @@ class WebGPUMachine:
             self._memory.require(REGIONS.index(region), nbytes)  # refused before anything is made
         for region, nbytes in region_bytes.items():
             self._resize(REGIONS.index(region), nbytes)
-        self._tokens.resize(region_bytes.get("inputs", 0))
 
     def _resize(self, number: int, nbytes: int) -> None:
         size = self._memory.grow(number, nbytes)

@@ -9,7 +9,7 @@ from ..errors import ShapeError
 from ..ops import Kernel, kernel
 from ..ops.spec import READ, WRITTEN
 
-REGIONS = ("params", "grads", "m", "v", "arena", "inputs", "slots", "metrics")
+REGIONS = ("params", "grads", "m", "v", "arena", "inputs", "slots", "metrics", "cache")
 ARENA = REGIONS.index("arena")
 
 

@@ -31,8 +31,9 @@ class Piece:
 def write(model, prompt: str, tokens: int = 200, **how) -> Iterator[Piece]:
     """Continue `prompt` by at most `tokens` tokens; stops before a stop string, which is not shown.
 
-    `how` is stop, constraint, end, and SamplerSettings' fields: see `write_async`. Past the context the model sees the last
-    `context` tokens only (a sliding window). Raises ConfigError or DataError at once, and NonFiniteError while writing.
+    `how` is stop, constraint, end, and SamplerSettings' fields: see `write_async`. Past the context the model sees the last ¾ to
+    all of it: the window moves on by a quarter of the context at a time, so that most tokens need one row only (a KV cache
+    holds while it stands still). Raises ConfigError or DataError at once, and NonFiniteError while writing.
     """
     return each_now(write_async(model, prompt, tokens, **how))
 
@@ -73,7 +74,7 @@ async def _write(
     for count in range(1, tokens + 1):
         if over:  # only here where the empty text is all
             break
-        window, left = seen[-context:], tokens - count + 1
+        window, left = seen[window_start(len(seen), context) :], tokens - count + 1
         logits = await model.logits_async(window)
         allowed = None if guide is None else guide.allowed(state, left)
         token = sampler.draw(logits[:vocabulary], window, allowed)  # a model may have more rows than there are tokens
@@ -97,6 +98,15 @@ async def _write(
         if last:
             return
     yield Piece(held, count - 1, time.perf_counter() - started, "complete")
+
+
+def window_start(count: int, context: int) -> int:
+    """Where the window on a text of `count` tokens begins: 0 while it fits the context, then in hops of a quarter of that.
+
+    Keys and values of learned positions hold only while the window stands still.
+    """
+    hop = max(1, context // 4)
+    return -(-max(0, count - context) // hop) * hop
 
 
 def _until_stop(text: str, stop: tuple[str, ...]) -> tuple[str, bool]:

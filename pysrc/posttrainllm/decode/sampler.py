@@ -67,7 +67,8 @@ class Sampler:
         """
         settings = self.settings
         scores = list(logits)
-        if not math.isfinite(max(scores)) or math.isnan(sum(scores)):
+        total = sum(scores)  # -inf where tokens may not come; inf or NaN from any such logit
+        if math.isnan(total) or total == math.inf:
             raise NonFiniteError(
                 "sampler", "logits are numbers", "NaN or infinity came", "the weights are broken; open an earlier save"
             )
@@ -77,23 +78,41 @@ class Sampler:
                 scores[token] = (
                     value / settings.repetition_penalty if value > 0 else value * settings.repetition_penalty
                 )
-        choice = range(len(scores)) if allowed is None else allowed
-        if settings.temperature == 0:
-            return max(choice, key=scores.__getitem__)
-        order = sorted(choice, key=scores.__getitem__, reverse=True)
-        if settings.top_k:
-            order = order[: settings.top_k]
-        top = scores[order[0]]
+        if allowed is not None:
+            scores = [scores[token] for token in allowed]
+        place = self._place(scores)
+        return place if allowed is None else allowed[place]
+
+    def _place(self, scores: list[float]) -> int:
+        """Where in `scores` the drawn one stands."""
+        settings = self.settings
+        greedy, temperature = settings.temperature == 0, settings.temperature
+        ranked = [max(scores)] if greedy else sorted(scores, reverse=True)  # numbers sort twice as fast as tokens by their scores
+        top = ranked[0]
         if top == -math.inf:
-            raise NonFiniteError("sampler", "an allowed token has a logit", "all of them are -infinity", "check the model's weights")
-        weights = [math.exp((scores[token] - top) / settings.temperature) for token in order]
+            raise NonFiniteError(
+                "sampler", "an allowed token has a logit", "all of them are -infinity", "the weights are broken; open an earlier save"
+            )
+        if greedy:
+            return scores.index(top)
+        weights = [math.exp((score - top) / temperature) for score in ranked[: settings.top_k or None]]
         weights = _cut(weights, settings.top_p, settings.min_p)
         point = self.uniform() * math.fsum(weights)
-        for token, weight in zip(order, weights):
+        rank = 0
+        for weight in weights[:-1]:
             point -= weight
             if point < 0:
-                return token
-        return order[len(weights) - 1]
+                break
+            rank += 1
+        return _at_rank(scores, ranked, rank)
+
+
+def _at_rank(scores: list[float], ranked: list[float], rank: int) -> int:
+    """Where in `scores` the one of that rank stands: of equal ones the first comes first."""
+    score, place = ranked[rank], -1
+    for _ in range(rank - ranked.index(score) + 1):
+        place = scores.index(score, place + 1)
+    return place
 
 
 def _cut(weights: list[float], top_p: float, min_p: float) -> list[float]:

@@ -8,7 +8,7 @@ Addresses: parameters end in .weight or .bias; activations are `embed`, `blocks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..compile.graph import Graph, Value
 from ..dims import ALIGN_BYTES, ELEMENT_BYTES, product, round_up
@@ -91,10 +91,39 @@ class Layout:
         return {p.name: Value(p.name, p.shape, "f32", "params", self.offsets_bytes[p.name]) for p in self.parameters}
 
 
+@dataclass(frozen=True)
+class Cache:
+    """Keys [C,P] and values [P,C] of every layer, in the cache region, and the slot that says where the first new token stands."""
+
+    position: Value
+    layers: tuple[tuple[Value, Value], ...] = field(repr=False)
+
+    @classmethod
+    def of(cls, config: GPTConfig, position: Value) -> "Cache":
+        """The cache of a model's whole context."""
+        shapes = (config.channels, config.context), (config.context, config.channels)
+        step = round_up(product(shapes[0]) * ELEMENT_BYTES, ALIGN_BYTES)
+
+        def part(layer: int, which: int) -> Value:
+            name = f"blocks.{layer}.attn.{('keys', 'values')[which]}"
+            return Value(name, shapes[which], "f32", "cache", (2 * layer + which) * step)
+
+        return cls(position, tuple((part(layer, 0), part(layer, 1)) for layer in range(config.layers)))
+
+
 def trace(
-    graph: Graph, config: GPTConfig, weights: dict[str, Value], tokens: Value, batch: int, time: int
+    graph: Graph,
+    config: GPTConfig,
+    weights: dict[str, Value],
+    tokens: Value,
+    batch: int,
+    time: int,
+    cache: Cache | None = None,
 ) -> dict[str, Value]:
-    """Run the model on symbols: tokens [B,T] i32 to logits [R,V]. Returns every named activation by address."""
+    """Run the model on symbols: tokens [B,T] i32 to logits [R,V]. Returns every named activation by address.
+
+    With a `cache` (B = 1) the tokens are those after the ones whose keys and values stand there.
+    """
     c, f = config.channels, config.hidden
     sizes = {"B": batch, "T": time, "R": batch * time, "C": c, "H": config.heads, "D": config.head_width}
     sizes |= {"V": config.vocabulary, "P": config.context}
@@ -115,12 +144,23 @@ def trace(
     def add(a: Value, b: Value, out: str) -> Value:
         return op("add", out, {"N": product(a.shape)}, a=a, b=b)
 
-    x = op("embedding", "embed", tokens=tokens, wte=weights["wte.weight"], wpe=weights["wpe.weight"])
+    tables = {"wte": weights["wte.weight"], "wpe": weights["wpe.weight"]}
+    if cache:
+        x = op("embedding_at", "embed", tokens=tokens, position=cache.position, **tables)
+    else:
+        x = op("embedding", "embed", tokens=tokens, **tables)
     for layer in range(config.layers):
         block = f"blocks.{layer}"
         h = layernorm(x, f"{block}.ln_1")
         qkv = linear(h, f"{block}.attn.qkv", f"{block}.attn.qkv", c, 3 * c)
-        y = op("attention", f"{block}.attn.y", qkv=qkv)
+        if cache:
+            keys, values = cache.layers[layer]
+            node = graph.call(
+                "attention_cached", sizes, out=f"{block}.attn.y", qkv=qkv, position=cache.position, keys=keys, values=values
+            )
+            y = named[f"{block}.attn.y"] = node.arg("y")
+        else:
+            y = op("attention", f"{block}.attn.y", qkv=qkv)
         x = add(x, linear(y, f"{block}.attn.proj", f"{block}.attn.out", c, c), f"{block}.resid_mid")
         h = layernorm(x, f"{block}.ln_2")
         pre = linear(h, f"{block}.mlp.fc", f"{block}.mlp.pre", c, f)

@@ -9,13 +9,14 @@ import struct
 from ..backends.base import Machine
 from ..compile.graph import REGIONS
 from ..compile.tape import REGION_SHIFT, address
-from ..data.batches import evaluation_batches, tokens_to_i32
+from ..data.batches import evaluation_batches
 from ..data.tokenizers import ByteTokenizer
 from ..dims import ELEMENT_BYTES, product
-from ..errors import ConfigError, DataError, FormatError
+from ..errors import ConfigError, FormatError
 from .config import GPTConfig
 from .memory import RESERVE_BYTES, available_bytes, need_bytes, require_fit  # noqa: F401 - the session imports the reserve from here
 from ..waiting import now
+from .past import Past
 from .program import DLOSS, LOSS, METRIC_BYTES, RECIPE, SEED, Pass, Program, pack_recipe
 from .selftest import open_machine
 from .steps import StepQueue, unpack_metrics
@@ -35,6 +36,7 @@ class GPT:
         machine.upload(address(DLOSS), struct.pack("<f", 1.0))
         self._loaded: dict[int, object] = {}
         self._prepared = False
+        self._past = Past(self, self._ready, self._download)
 
     @classmethod
     def create(
@@ -97,6 +99,7 @@ class GPT:
         """Give every weight its starting value from `seed` (0 … 2^63-1), and AdamW's moments zero."""
         if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 63:
             raise ConfigError("model", "seed is a whole number from 0 to 2^63-1", f"{seed!r} came", "change it")
+        self.forget_cache()
         self.machine.upload(address(SEED), struct.pack("<Q", seed))
         self.run(self.program.initial)
 
@@ -163,6 +166,7 @@ class GPT:
         self.machine.upload(address(RECIPE), pack_recipe(recipe))
         self.machine.upload(address(step.tokens), tokens)
         self.machine.upload(address(step.targets), targets)
+        self.forget_cache()
         self.machine.replay(loaded)
         metrics = await self._download(address(LOSS), METRIC_BYTES)
         return unpack_metrics(metrics)
@@ -177,7 +181,7 @@ class GPT:
             return None
         step = self._training()
         loaded = await self._ready(step)
-        return StepQueue(self.machine, loaded, step)
+        return StepQueue(self.machine, loaded, step, self.forget_cache)
 
     @property
     def loaded_step(self):
@@ -201,21 +205,32 @@ class GPT:
         return now(self.evaluate_async(tokens, count))
 
     async def logits_async(self, tokens) -> memoryview:
-        """Logits [V] (float32) after the last of `tokens` (1 … context of them)."""
-        count = len(tokens)
-        if not 1 <= count <= self.config.context:
-            raise DataError("model", f"1 to {self.config.context} tokens (the context)", f"{count} came", "shorten the input")
-        time = min(length for length in self.program.writing if length >= count)
-        each = self.program.writing[time]
-        self.machine.upload(address(each.tokens), tokens_to_i32(bytes(tokens) if self.config.vocabulary <= 256 else tokens).ljust(4 * time, b"\0"))
-        await self.run_async(each)
-        start, _ = each.address("logits")
-        row = self.config.vocabulary * ELEMENT_BYTES
-        return memoryview(await self._download(start + (count - 1) * row, row)).cast("f")
+        """Logits [V] (float32) after the last of `tokens` (1 … context of them).
+
+        Keys and values of tokens that were seen before, from the first on, are in the cache: only the others are computed.
+        """
+        return (await self._past.logits(tokens))[0]
+
+    async def logits_of_async(self, tokens, last: int) -> list[memoryview]:
+        """The same after each of the `last` of `tokens`, in their order: all continuations of a draft at once."""
+        return await self._past.logits(tokens, last)
+
+    def forget_cache(self) -> None:
+        """To be called by whoever changes weights: keys and values in the cache are of the weights before."""
+        self._past.forget()
+
+    @property
+    def cached_tokens(self) -> list[int]:
+        """The text whose keys and values stand in the cache."""
+        return self._past.tokens
 
     def logits(self, tokens) -> memoryview:
         """`logits_async`, from plain code."""
         return now(self.logits_async(tokens))
+
+    def logits_of(self, tokens, last: int) -> list[memoryview]:
+        """`logits_of_async`, from plain code."""
+        return now(self.logits_of_async(tokens, last))
 
     async def fetch(self, regions: tuple[str, ...] = ("params", "m", "v")) -> None:
         """Bring weights and moments where plain code can read them (weight_bytes, weight_view, a save): until the next step.
@@ -240,6 +255,7 @@ class GPT:
         start, nbytes = self.weight_address(name, region)
         if memoryview(data).nbytes != nbytes:
             raise FormatError("weights", f"{name} has {nbytes:,} bytes", f"{memoryview(data).nbytes:,} came", "check the model's sizes")
+        self.forget_cache()
         self.machine.upload(start, data)
 
     def weight_view(self, name: str, region: str = "params"):

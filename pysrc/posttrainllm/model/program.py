@@ -1,4 +1,4 @@
-"""The tapes of one model: make weights, one training step, evaluate, and forward passes for writing.
+"""The tapes of one model: make weights, one training step, evaluate, and decoding with a KV cache.
 
 All tapes share the regions; activations of different tapes overlay each other, since they never run at the same time.
 """
@@ -13,12 +13,13 @@ from ..compile import Graph, Plan, Tape, Value, differentiate, place, record
 from ..compile.tape import address
 from ..dims import ALIGN_BYTES, ELEMENT_BYTES, PARTIAL_ELEMENTS
 from .config import GPTConfig
-from .gpt import Layout, trace
+from .gpt import Cache, Layout, trace
 
 RECIPE = Value("recipe", (8,), "f32", "slots", 0)
 SEED = Value("seed", (2,), "i32", "slots", ALIGN_BYTES)
 DLOSS = Value("dloss", (1,), "f32", "slots", 2 * ALIGN_BYTES)
-SLOT_BYTES = 3 * ALIGN_BYTES
+POSITION = Value("position", (1,), "i32", "slots", 3 * ALIGN_BYTES)
+SLOT_BYTES = 4 * ALIGN_BYTES
 LOSS = Value("loss", (2,), "f32", "metrics", 0)
 NORM = Value("gradient_norm", (1,), "f32", "metrics", ALIGN_BYTES)
 METRIC_BYTES = 2 * ALIGN_BYTES
@@ -132,13 +133,14 @@ def forward(config: GPTConfig, batch: int, time: int) -> Pass:
     return _seal(graph, tokens=tokens, outputs={"logits": named["logits"]})
 
 
-def writing_lengths(context: int) -> list[int]:
-    """The lengths forward passes are made for: powers of two from 16 below the context, and the context."""
-    lengths, length = [], 16
-    while length < context:
-        lengths.append(length)
-        length *= 2
-    return [*lengths, context]
+def decoding(config: GPTConfig, time: int) -> Pass:
+    """Tokens [1,T] that stand at positions POSITION … POSITION+T-1 of a text whose earlier keys and values are in the
+    cache region, to `logits` [T,V]; theirs are added there."""
+    layout, graph = Layout.of(config), Graph()
+    tokens, _ = _inputs(1, time)
+    named = trace(graph, config, layout.values(), tokens, 1, time, Cache.of(config, POSITION))
+    named["logits"].keep = True
+    return _seal(graph, tokens=tokens, outputs={"logits": named["logits"]})
 
 
 class Program:
@@ -149,13 +151,19 @@ class Program:
         self.initial = initial_weights(config, training)
         self.step = training_step(config) if training else None
         self.evaluation = evaluation(config)
-        self.writing = {time: forward(config, 1, time) for time in writing_lengths(config.context)}
+        self._decoding: dict[int, Pass] = {}
+
+    def decoding(self, time: int) -> Pass:
+        """The pass for `time` tokens after those in the cache; made at its first use."""
+        if time not in self._decoding:
+            self._decoding[time] = decoding(self.config, time)
+        return self._decoding[time]
 
     def passes(self) -> Iterable[Pass]:
-        """Every pass of the program."""
+        """Every pass of the program; of those for decoding the longest, whose memory the shorter ones fit."""
         yield self.initial
         yield self.evaluation
-        yield from self.writing.values()
+        yield self.decoding(self.config.context)
         if self.step is not None:
             yield self.step
 
@@ -172,7 +180,7 @@ class Program:
             "weights_bytes": need["params"],
             "gradients_bytes": need["grads"],
             "moments_bytes": need["m"] + need["v"],
-            "activations_bytes": need["arena"],
+            "activations_bytes": need["arena"] + need["cache"],
         }
         kinds["other_bytes"] = sum(need.values()) - sum(kinds.values())
         return kinds | {"total_bytes": sum(need.values())}

@@ -24,17 +24,17 @@ def unpack_metrics(data: bytes) -> tuple[float, float]:
 
 class StepQueue:
     """Takes blocks of steps and gives their (loss, norm) in order. `under_way` blocks have not come back yet;
-    step_seconds is what a step lately took (0 before the first came back).
+    step_seconds is what a step lately took (0 before the first came back); changed() is called before weights change.
     """
 
-    def __init__(self, machine, loaded, step: Pass) -> None:
+    def __init__(self, machine, loaded, step: Pass, changed=lambda: None) -> None:
         self._batch_bytes = step.tokens.nbytes
         self._targets_at = address(step.targets) & OFFSET_MASK
         self._recipe_at = round_up(self._targets_at + step.targets.nbytes, ALIGN_BYTES)
         self.row_bytes = self._recipe_at + ALIGN_BYTES
         parts = [(0, address(step.tokens), self._recipe_at), (self._recipe_at, address(RECIPE), RECIPE_BYTES)]
         self._ready = getattr(machine, "ready_async", None)
-        self._loaded = loaded
+        self._loaded, self._changed = loaded, changed
         self._queue = machine.steps(loaded, parts, self.row_bytes, address(LOSS), METRIC_BYTES)
         self._image = bytearray()
 
@@ -66,6 +66,7 @@ class StepQueue:
             start = number * size + self._recipe_at
             self._image[start : start + RECIPE_BYTES] = pack_recipe(values)
         bounds = (int(tokens.min()), int(tokens.max())), (int(targets.min()), int(targets.max()))
+        self._changed()
         self._queue.push(memoryview(self._image)[: count * size], count, bounds)
 
     def poll(self) -> list[tuple[float, float]]:

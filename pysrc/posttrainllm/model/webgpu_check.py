@@ -1,4 +1,5 @@
-"""The GPU's start-up self-test: a small GPT's loss and every gradient beside the float64 reference, before a GPU may train.
+"""The GPU's start-up self-test: a small GPT's loss, every gradient and decoded logits beside the float64 reference, before a
+GPU may train or write.
 
 A driver that is wrong in one op shows in the gradients behind it: the first one off, from the loss down, names where.
 """
@@ -14,10 +15,12 @@ from ..errors import SelfTestError
 from ..ops.lazy import np
 from .config import GPTConfig
 from .gpt import Layout
-from .program import DLOSS, LOSS, NORM, RECIPE, SEED, initial_weights, pack_recipe, regions_of, training_step
+from .program import DLOSS, LOSS, NORM, POSITION, RECIPE, SEED, decoding, initial_weights, pack_recipe, regions_of, training_step
 
 LOG = logging.getLogger("posttrainllm.gpu")
 CONFIG = GPTConfig(layers=2, channels=20, heads=2, context=9, vocabulary=23, batch=3)
+DECODED = 4
+"""Tokens of a pass over the cache."""
 RECIPE_VALUES = (0.05, 0.9, 0.95, 0.05, 0.1, 1.0, 10.0, 20.0)
 """AdamW's eps is large, so that a gradient that is zero but for roundings moves nothing."""
 ALLOWED = {"f32": 1e-3, "f16": 32 * 2.0**-11}
@@ -26,7 +29,7 @@ sixty on a path there and back add up: 1e-6 was measured in f32, 2e-3 in f16. A 
 
 
 async def check(machine) -> None:
-    """Train one step on the machine and on the reference. Raises SelfTestError, naming what is off and by how much.
+    """Decode and train one step on the machine and on the reference. Raises SelfTestError, naming what is off and by how much.
 
     A device whose subgroups are what is wrong goes on without them.
     """
@@ -67,16 +70,16 @@ def check_now(machine) -> None:
 def _refused(machine, name: str, came: str) -> SelfTestError:
     return SelfTestError(
         machine.description,
-        f"a training step gives the reference's {name}",
+        f"a training step and decoding give the reference's {name}",
         f"{came} came",
         "use the cpu engine, and please report the device",
     )
 
 
 async def _step(machine) -> dict:
-    """float64 arrays by name: loss, weights' gradients from the last layer to the first, the norm, a stepped weight."""
-    initial, step = initial_weights(CONFIG), training_step(CONFIG)
-    need = regions_of((initial, step))
+    """float64 arrays by name: loss, weights' gradients from the last layer to the first, the norm, stepped weights, logits."""
+    initial, step, decode = initial_weights(CONFIG), training_step(CONFIG), decoding(CONFIG, DECODED)
+    need = regions_of((initial, step, decode))
     machine.allocate(need)
     machine.upload(address(SEED), struct.pack("<Q", 7))
     machine.upload(address(DLOSS), struct.pack("<f", 1.0))
@@ -84,6 +87,7 @@ async def _step(machine) -> dict:
     count = CONFIG.batch * CONFIG.context
     tokens = [(i * 7 + 5) % CONFIG.vocabulary for i in range(count)]
     targets = [(i * 11 + 1) % CONFIG.vocabulary if i % 5 else -100 for i in range(count)]
+    logits = await _decode(machine, decode, tokens)
     machine.upload(address(step.tokens), struct.pack(f"<{count}i", *tokens))
     machine.upload(address(step.targets), struct.pack(f"<{count}i", *targets))
     machine.upload(address(RECIPE), pack_recipe(RECIPE_VALUES))
@@ -95,7 +99,18 @@ async def _step(machine) -> dict:
     places |= {f"new {name}": (address(value), value.nbytes) for name, value in weights.items()}
     found = {name: np.frombuffer(await _read(machine, *place), "<f4").astype(float) for name, place in places.items()}
     scale = await _gradient_scale(machine)
-    return {name: array / (scale if name.startswith("gradient of") else 1.0) for name, array in found.items()}
+    found = {name: array / (scale if name.startswith("gradient of") else 1.0) for name, array in found.items()}
+    return found | {"logits": logits}
+
+
+async def _decode(machine, each, tokens: list[int]):
+    """Logits [T,V] of the second DECODED tokens, after the first ones went into the cache."""
+    loaded = await _load(machine, each.tape)
+    for start in (0, DECODED):
+        machine.upload(address(each.tokens), struct.pack(f"<{DECODED}i", *tokens[start : start + DECODED]))
+        machine.upload(address(POSITION), struct.pack("<i", start))
+        machine.replay(loaded)
+    return np.frombuffer(await _read(machine, *each.address("logits")), "<f4").astype(float)
 
 
 def _depth(name: str) -> tuple:

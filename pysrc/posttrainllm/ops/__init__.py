@@ -27,6 +27,8 @@ KERNELS: tuple[Kernel, ...] = (
     *(kernel for op in OPS.values() for kernel in (op.forward, *op.backward)),
     GRAD_NORM,
     ADAMW,
+    embedding.EMBEDDING_AT,
+    attention.ATTENTION_CACHED,
 )
 KERNEL_IDS: dict[str, int] = {kernel.name: index for index, kernel in enumerate(KERNELS)}
 

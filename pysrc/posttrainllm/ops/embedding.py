@@ -2,10 +2,11 @@
 
 x[b,t,:] = wte[tokens[b,t],:] + wpe[t,:]
 dwte[v,:] += sum of dx rows whose token is v;  dwpe[t,:] += sum over b of dx[b,t,:]
+embedding_at, for decoding: the first column stands at `position`, x[b,t,:] = wte[tokens[b,t],:] + wpe[position+t,:].
 """
 
 from .lazy import np
-from .spec import Kernel, Op, args
+from .spec import Kernel, Op, args, require_positions
 
 
 def _rows(tokens):
@@ -24,6 +25,11 @@ def _backward(sizes, params, tokens, dx, dwte, dwpe):
     b, t, c = sizes["B"], sizes["T"], sizes["C"]
     np.add.at(dwte, _rows(tokens).reshape(-1), dx)
     dwpe[:t] += dx.reshape(b, t, c).sum(0)
+
+
+def _forward_at(sizes, params, tokens, position, wte, wpe, x):
+    first = require_positions("embedding_at", position, sizes)
+    _forward(sizes, params, tokens, wte, wpe[first:], x)
 
 
 def _gradient(builder, node, dy):
@@ -56,6 +62,14 @@ EMBEDDING_BACKWARD = Kernel(
     _backward,
     flops=lambda s: 2 * s["B"] * s["T"] * s["C"],
     reduces=("R",),
+    tolerance=1.0,
+)
+EMBEDDING_AT = Kernel(
+    "embedding_at",
+    _LETTERS,
+    args("in tokens [B,T] i32", "in position [1] i32", "in wte [V,C]", "in wpe [P,C]", "out x [R,C]"),
+    _forward_at,
+    flops=lambda s: s["B"] * s["T"] * s["C"],
     tolerance=1.0,
 )
 OP = Op(EMBEDDING, _gradient, (EMBEDDING_BACKWARD,))

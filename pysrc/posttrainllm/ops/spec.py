@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..dims import ELEMENT_BYTES, product, shape_of
+from ..errors import DeviceError
 
 ROLES = ("in", "out", "accum", "inout", "saved")
 WRITTEN = ("out", "accum", "inout", "saved")
@@ -90,3 +91,16 @@ def arg(text: str) -> Arg:
 def args(*texts: str) -> tuple[Arg, ...]:
     """Several arguments at once, in kernel order."""
     return tuple(arg(text) for text in texts)
+
+
+def require_positions(name: str, position, sizes: dict[str, int]) -> int:
+    """The number in `position` [1]; DeviceError where T rows from there on leave the P positions there are."""
+    first = int(position[0])
+    if not 0 <= first <= sizes["P"] - sizes["T"]:
+        raise DeviceError(
+            name,
+            f"T = {sizes['T']} rows stand at positions 0 to {sizes['P'] - 1}",
+            f"position {first} came for the first",
+            "begin the window anew",
+        )
+    return first

@@ -241,6 +241,7 @@ def _require_same_text(checkpoint: Checkpoint, corpus: Corpus) -> None:
 
 def _fill(model: GPT, checkpoint: Checkpoint, training: bool) -> None:
     """Copy the tensors into the engine, at most CHUNK_BYTES at a time: Python never holds a second copy of a model."""
+    model.forget_cache()
     groups = {"params": checkpoint.weights}
     if training:
         groups |= {"m": checkpoint.m, "v": checkpoint.v}

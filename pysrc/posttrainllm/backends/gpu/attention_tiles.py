@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
 from ...dims import round_up
+from ...errors import DeviceLimitError
 from .dispatch import Call, Dispatch, ceil_div
+from .flat import THREADS, reducing, vectors
 from .limits import Limits
 from .options import Options
 
@@ -237,3 +239,24 @@ def attention(call: Call) -> Iterator[Dispatch]:
         tile = attention_tile(entry, s["B"] * s["H"], s["T"], s["D"], call.options)
         groups = (ceil_div(s["T"], tile.ROWS), s["B"] * s["H"], 1)
         yield call.dispatch(names, groups, s, tile.constants(entry, s["D"]), entry)
+
+
+MOST_CACHED = 2048
+"""Positions of a cache: scores of one row lie in workgroup memory."""
+
+
+def attention_cached(call: Call) -> Iterator[Dispatch]:
+    """New keys and values into the cache, then a workgroup for each row of each head."""
+    s = call.sizes
+    if s["P"] > MOST_CACHED:
+        raise DeviceLimitError(
+            "webgpu", f"a cache holds at most {MOST_CACHED:,} positions", f"{s['P']:,} came", "choose a shorter context"
+        )
+    wide = vectors(s["D"])
+    width = s["D"] // 4 if wide else s["D"]
+    count = s["T"] * s["H"] * width
+    values = s | {"scale": s["D"] ** -0.5, "count": count}
+    constants = {"VECTORS": wide, "WIDTH": width} | reducing(call)
+    store = "attention_cached_store"
+    yield call.dispatch("qkv position keys values", ceil_div(count, THREADS), values, constants, store)
+    yield call.dispatch("qkv position keys values y", (s["T"], s["H"], 1), values, constants)

@@ -31,10 +31,12 @@ STEMS = (
     "fill", "normal", "embedding", "layernorm", "linear", "attention", "gelu", "add", "unembed", "cross_entropy", "grad_norm", "adamw",
 )  # fmt: skip
 
+VARIANTS = ("backward", "at", "cached")
+
 
 def stem_of(kernel: str) -> str:
     """The shader file of a kernel."""
-    return next(stem for stem in STEMS if kernel == stem or kernel.startswith(f"{stem}_backward"))
+    return next(stem for stem in STEMS if kernel == stem or kernel.startswith(tuple(f"{stem}_{rest}" for rest in VARIANTS)))
 
 
 @dataclass(frozen=True)

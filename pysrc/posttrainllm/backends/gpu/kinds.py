@@ -5,7 +5,9 @@ from __future__ import annotations
 from ...compile.graph import REGIONS
 from .dispatch import BANK, HALVES
 
-KINDS = {"params": "weights_bytes", "grads": "gradients_bytes", "m": "moments_bytes", "v": "moments_bytes"}
+KINDS = {
+    "params": "weights_bytes", "grads": "gradients_bytes", "m": "moments_bytes", "v": "moments_bytes", "cache": "activations_bytes",
+}  # fmt: skip
 
 
 def by_kind(nbytes: dict[int, int]) -> dict[str, int]:

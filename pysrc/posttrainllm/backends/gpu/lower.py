@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...compile.tape import Tape
 from ...dims import ELEMENT_BYTES
 from . import shader
-from .attention_tiles import attention
+from .attention_tiles import attention, attention_cached
 from .banks import Banks, place
 from .dispatch import BANK, HALVES, SCRATCH, Binding, Call, Dispatch, ceil_div
 from .flat import THREADS, adamw, flat, grad_norm, guard, reducing, state, vectors
@@ -31,7 +31,8 @@ def _embedding(call: Call) -> Iterator[Dispatch]:
     wide = vectors(s["C"])
     width = s["C"] // 4 if wide else s["C"]
     groups = ceil_div(s["B"] * s["T"] * width, THREADS)
-    yield call.dispatch("tokens wte wpe x", groups, s | {"width": width}, {"VECTORS": wide})
+    names = " ".join(argument.name for argument in call.kernel.args)
+    yield call.dispatch(names, groups, s | {"width": width}, {"VECTORS": wide})
 
 
 def _embedding_backward(call: Call) -> Iterator[Dispatch]:
@@ -158,6 +159,7 @@ LOWER: dict[str, Callable[[Call], Iterator[Dispatch]]] = {
     "normal": _normal,
     "embedding": _embedding,
     "embedding_backward": _embedding_backward,
+    "embedding_at": _embedding,
     "layernorm": _layernorm,
     "layernorm_backward": _layernorm_backward,
     "linear": _product("x weight bias", "y", "R", "O", "I"),
@@ -165,6 +167,7 @@ LOWER: dict[str, Callable[[Call], Iterator[Dispatch]]] = {
     "linear_backward_weight": _product("x dy", "dweight dbias", "I", "O", "R"),
     "attention": attention,
     "attention_backward": attention,
+    "attention_cached": attention_cached,
     "gelu": flat("x y"),
     "gelu_backward": flat("dy x dx"),
     "add": flat("a b y"),

@@ -15,6 +15,7 @@ HALF_ARGUMENTS = {
     for kernel, names in {
         "embedding": "x",
         "embedding_backward": "dx",
+        "embedding_at": "x",
         "layernorm": "x y",
         "layernorm_backward": "dy x dx",
         "linear": "x weight y",
@@ -22,6 +23,7 @@ HALF_ARGUMENTS = {
         "linear_backward_weight": "x dy",
         "attention": "qkv y",
         "attention_backward": "qkv y dy dqkv",
+        "attention_cached": "qkv y",
         "gelu": "x y",
         "gelu_backward": "dy x dx",
         "add": "a b y",
