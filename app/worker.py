@@ -109,9 +109,9 @@ class PageHost(Host):
     def offers(self) -> list[dict]:
         gpu = {
             "name": "webgpu", "description": self._gpu_description or "GPU (WebGPU)", "features": self._gpu_features, "chosen": False,
-            "available": bool(host.has_gpu()), "why": self._no_gpu or "Not in use now.",
+            "available": bool(host.has_gpu()), "why": self._no_gpu,
         }
-        cpu = {"name": "cpu", "description": "CPU, WebAssembly SIMD", "chosen": False, "available": True, "why": "Always there."}
+        cpu = {"name": "cpu", "description": "CPU, WebAssembly SIMD", "chosen": False, "available": True, "why": ""}
         return [gpu, cpu]
 
     def reach_of(self, program):

@@ -2,13 +2,15 @@
 
 Parts: steps (training step beside PyTorch and jax-js), memory, gemm, python (its share of a step), page, and with --recipe
 three minutes of training in the tab. A whole run, not quick, is the record bench/results/bench.json; others go to bench/.out/.
-`bench recipe …` is the search for the training recipe (bench/recipe.py); `bench decode …` measures writing (bench/decode.py).
+Others measure one thing each: `bench gpu …` the GPU engine, `bench decode …` writing, `bench bpe …` the tokenizer, and
+`bench recipe …` searches for the training recipe.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import importlib
 import json
 import os
 import sys
@@ -21,20 +23,15 @@ from bench.child import Child
 HERE = Path(__file__).parent
 RECORD = HERE / "results" / "bench.json"
 PARTS = ("gemm", "steps", "memory", "python", "page")
+OTHERS = ("recipe", "decode", "gpu", "bpe")
 NOISY_CORES = 0.3
 """More than this busy with other work before any part, and the record calls itself noisy."""
 
 
 def main(arguments: list[str]) -> int:
     """Measure what is asked for. Always 0 when it ran: figures are recorded, not judged."""
-    if arguments[:1] == ["recipe"]:
-        from bench import recipe
-
-        return recipe.main(arguments[1:])
-    if arguments[:1] == ["decode"]:
-        from bench import decode
-
-        return decode.main(arguments[1:])
+    if arguments and arguments[0] in OTHERS:
+        return importlib.import_module(f"bench.{arguments[0]}").main(arguments[1:]) or 0
     parser = argparse.ArgumentParser(prog="./build.sh bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer samples, to see that everything runs")
     parser.add_argument("--only", nargs="+", choices=[*PARTS, "recipe"], metavar="NAME", help=f"of {', '.join(PARTS)}, recipe")

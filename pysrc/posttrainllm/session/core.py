@@ -88,7 +88,7 @@ class Session:
         began = time.perf_counter()
         machine = await self.host.open_machine(0)
         self.engine = self.engines.describe(machine)
-        self.rate_flops = await _rate(machine)
+        await self.measure(machine)
         machine.close()
         presets = {
             name: settings | {"parameters": GPTConfig(**settings).parameter_count()}
@@ -107,6 +107,10 @@ class Session:
             runs=await self.runs.rows(),
             seconds=time.perf_counter() - began,
         )
+
+    async def measure(self, machine) -> None:
+        """How fast a machine is that no model uses yet: what plans are reckoned by."""
+        self.rate_flops = await _rate(machine)
 
     async def serve(self) -> None:
         """Handle requests until `close`; train and write in between."""

@@ -74,6 +74,7 @@ class Engines:
         old = session.model
         if old is None:
             session.engine = self.describe(machine)
+            await session.measure(machine)
             machine.close()
             return
         await training.settle()
@@ -82,6 +83,7 @@ class Engines:
         checkpoint = checkpoint_of(trainer, "moving") if trainer else weights_checkpoint(old, "moving")
         checkpoint.tokenizer = old.tokenizer.to_dict()
         await self._settle_on(machine, checkpoint, trainer)
+        session.rate_flops = 0.0  # until it has trained a little here
         old.close()
 
     async def _settle_on(self, machine, checkpoint, trainer) -> None:

@@ -222,6 +222,8 @@ class Training:
         span = now - self._recent[0][0] if len(self._recent) > 1 else 0.0
         rate = sum(tokens for _, tokens in self._recent[1:]) / span if span > 0 else None
         left = (trainer.until - trainer.step) * trainer.tokens_per_step
+        if rate:  # what coming plans are reckoned by
+            self._session.rate_flops = self._session.flops_of_step() * rate / trainer.tokens_per_step
         self._session.emit(
             "step",
             step=trainer.step,
@@ -233,7 +235,7 @@ class Training:
             learning_rate=last["learning_rate"],
             tokens_per_second=rate,
             ms_per_step=rate and 1000 * trainer.tokens_per_step / rate,
-            flops_per_second=rate and self._session.flops_of_step() * rate / trainer.tokens_per_step,
+            flops_per_second=rate and self._session.rate_flops,
             elapsed_seconds=trainer.seconds,
             eta_seconds=rate and left / rate,
             rows=rows,
