@@ -24,8 +24,8 @@ from .subjects import Attention, Product, one_kernel, subjects, words
 from .tiles import of_choice, units_key
 
 LOG = logging.getLogger("posttrainllm.gpu")
-SECONDS = 2.0
-"""Of all of it: a person waits. Nearly all goes into making pipelines."""
+SECONDS = 3.0
+"""Of all of it, once on a device: a person waits. Nearly all goes into making pipelines."""
 MOST_SUBJECTS = 8
 """The heaviest that are measured; others of a layout take over what was found for one alike."""
 AT_ONCE, ONE_BY_ONE = 4, 3
@@ -126,9 +126,11 @@ def kind_of(choice: list) -> tuple | None:
 
 
 def in_turn(todo: list) -> list:
-    """The heaviest of each layout, then of each entry of attention (which compile longer), then what is left."""
+    """The heaviest product, the heaviest of each entry of attention (which has most to gain: see docs/log.md), the heaviest of
+    the other layouts, then what is left."""
     heads = list({getattr(each, "layout", getattr(each, "entry", "")): each for each in reversed(todo)}.values())[::-1]
-    return sorted(todo, key=lambda each: (each not in heads, each in heads and isinstance(each, Attention)))
+    first = next((each for each in heads if isinstance(each, Product)), None)
+    return sorted(todo, key=lambda each: (each != first, each not in heads, each in heads and isinstance(each, Product)))
 
 
 class Probe:

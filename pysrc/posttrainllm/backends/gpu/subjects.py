@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from math import log2
 
 from ...compile import Graph, Value, place, record
@@ -36,8 +35,8 @@ PLAIN = (
     MatmulTile(32, 32, 32, 4, 4),
 )  # fmt: skip
 HALF = (MatmulTile(128, 128, 32, 16, 8, True, True), MatmulTile(128, 128, 32, 8, 8, True, True))
-TENSOR = (TensorTile(4, 4, 2, 4, 32), TensorTile(4, 4, 2, 2, 32, 2), TensorTile(2, 2, 2, 2, 64), TENSOR_SMALL)
-"""By promise for a large result."""
+TENSOR = (TensorTile(4, 4, 2, 4, 32), TensorTile(4, 4, 2, 2, 32), TensorTile(2, 2, 2, 2, 64), TENSOR_SMALL)
+"""By promise for a large result, as an H200 has them."""
 ENOUGH_THREADS, ENOUGH_UNITS = 1 << 16, 264
 """A sum is cut until there are so many threads; with matrix units so many workgroups."""
 MOST_SCRATCH_BYTES = 128 << 20
@@ -142,13 +141,12 @@ class Attention:
         return attention.key_of(self.entry, self.B * self.H, self.T, self.D, precision)
 
     def choices(self, options: Options) -> list[list]:
-        """The tile taken without a measurement, then those that a device can run: matrix units and plain ones by turns."""
+        """The tile taken without a measurement, then those that a device can run: two of matrix units, then plain ones."""
         default = attention.attention_tile(self.entry, self.B * self.H, self.T, self.D, replace(options, tiles=None))
         tiles = attention.candidates(self.entry, self.D, options)
         units = [tile for tile in tiles if isinstance(tile, attention.TensorTile)]
         plain = [tile for tile in tiles if tile not in units]
-        found = [tile for pair in zip_longest(units, plain) for tile in pair if tile is not None]
-        return [attention.as_choice(tile) for tile in dict.fromkeys([default, *found])]
+        return [attention.as_choice(tile) for tile in dict.fromkeys([default, *units[:2], *plain, *units[2:]])]
 
     def alike(self, other: Product | Attention) -> bool:
         """Never, but to itself: sizes decide too much."""
