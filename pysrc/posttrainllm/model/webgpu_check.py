@@ -69,7 +69,7 @@ def check_now(machine) -> None:
 
 def _refused(machine, name: str, came: str) -> SelfTestError:
     return SelfTestError(
-        machine.description,
+        f"{machine.description}, op {_op_of(name)}",
         f"a training step and decoding give the reference's {name}",
         f"{came} came",
         "use the cpu engine, and please report the device",
@@ -111,6 +111,17 @@ async def _decode(machine, each, tokens: list[int]):
         machine.upload(address(POSITION), struct.pack("<i", start))
         machine.replay(loaded)
     return np.frombuffer(await _read(machine, *each.address("logits")), "<f4").astype(float)
+
+
+def _op_of(name: str) -> str:
+    """The op whose kernel gives a number of this name: where a fault is, or just behind it."""
+    if name in ("loss", "gradient norm", "logits"):
+        return {"loss": "cross_entropy or one before it", "gradient norm": "grad_norm", "logits": "attention with its cache"}[name]
+    if name.startswith("new "):
+        return "adamw"
+    if ".ln_" in name or "ln_f" in name:
+        return "layernorm"
+    return "embedding or unembed" if "wte" in name or "wpe" in name else "attention or linear" if ".qkv" in name else "linear"
 
 
 def _depth(name: str) -> tuple:
