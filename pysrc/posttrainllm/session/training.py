@@ -8,19 +8,15 @@ from __future__ import annotations
 import math
 import time
 
-from ..decode.generate import write_async
 from ..errors import ConfigError, DeviceError, PostTrainError, StoreError
 from ..train.reports import EvalReport, StepReport, StoppedReport
 from ..train.settings import training_settings
 from ..train.trainer import Trainer
 from .host import PAUSE, STOP
+from .live_sample import LiveSample
 from .messages import finite
 
 EVENTS_PER_SECOND = 8
-SAMPLE_SHARE = 0.06
-SAMPLE_TOKENS = 160
-BURST_SECONDS = 0.25
-"""Where many steps are under way at once, a sample waits for them: so it writes for this long at a time."""
 
 
 class Training:
@@ -35,11 +31,9 @@ class Training:
         self._rows: list[list] = []
         self._sent = self._saved = 0.0
         self._recent: list[tuple[float, int]] = []
-        self._sample = None
-        self._sample_text, self._sample_budget, self._sample_first = "", 0.0, 0
         self._closing = False
-        self.sample_prompt, self.sample_every_seconds, self.save_every_seconds = "\n", 4.0, 60.0
-        self._sample_next = 0.0
+        self.live_sample = LiveSample(session)
+        self.save_every_seconds = 60.0
 
     @property
     def active(self) -> bool:
@@ -81,7 +75,8 @@ class Training:
         self._stopping = self._pausing = self._paused = False
         self._rows, self._recent = [], []
         self._saved = self._sent = time.perf_counter()
-        self._sample, self._sample_next, self._sample_budget, self._closing = None, 0.0, 0.3, False
+        self._closing = False
+        self.live_sample.begin()
         self._reports = trainer.blocks(until)
         session.engines.recoveries = 0
         session.emit(
@@ -139,9 +134,10 @@ class Training:
     async def settings(self, identity, sample_prompt=None, sample_every_seconds=None, save_every_seconds=None) -> None:
         """settings: what the live sample begins with, and how often to sample and save."""
         if sample_prompt:
-            self.sample_prompt, self._sample = sample_prompt, None
+            self.live_sample.prompt = sample_prompt
+            self.live_sample.drop()
         if sample_every_seconds is not None:
-            self.sample_every_seconds = max(0.0, sample_every_seconds)
+            self.live_sample.every_seconds = max(0.0, sample_every_seconds)
         if save_every_seconds is not None:
             self.save_every_seconds = max(1.0, save_every_seconds)
 
@@ -153,7 +149,8 @@ class Training:
         """Go on with the same run on another engine: `trainer` stands where that engine's model stands."""
         going = self.active
         until = self.trainer.until if going else trainer.settings["steps"]
-        self.trainer, self._sample, self._recent = trainer, None, []
+        self.trainer, self._recent = trainer, []
+        self.live_sample.drop()
         trainer.settings["steps"] = trainer.until = until
         self._rows = [row for row in self._rows if row[0] <= trainer.step]  # steps after it are trained again
         if going:
@@ -164,7 +161,7 @@ class Training:
     async def turn(self) -> bool:
         """Train for a step or a few (or evaluate); False when there is nothing to do."""
         if not self.active:
-            return self._closing and await self._last_sample()
+            return self._closing and await self._close_with_a_sample()
         flag = self._session.host.flag()
         if self._stopping or flag == STOP:
             await self.finish("stopped")
@@ -176,10 +173,16 @@ class Training:
             self._session.emit("resumed", step=self.trainer.step)
         seconds = await self._take(await anext(self._reports))
         if self.active and seconds:
-            await self._sample_some(seconds)
+            await self.live_sample.after_steps(seconds)
             if time.perf_counter() - self._saved >= self.save_every_seconds:
                 await self.save()
         return True
+
+    async def _close_with_a_sample(self) -> bool:
+        """After the end, one sample of the finished model, a few tokens a turn; False when there is none to come."""
+        going = self._session.model is not None and self.live_sample.every_seconds > 0
+        self._closing = not await self.live_sample.at_the_end()
+        return going
 
     async def _take(self, reports: list) -> float:
         """Tell what happened; returns the seconds that the steps among it took."""
@@ -242,47 +245,6 @@ class Training:
         )
         self._rows, self._sent = [], now
 
-    async def _last_sample(self) -> bool:
-        """After the end, one sample of the finished model, a few tokens a turn."""
-        if self._session.model is None or self._session.model is not self.trainer.model or self.sample_every_seconds == 0:
-            self._closing = False
-            return False
-        self._sample_budget, self._sample_next = 0.03, 0.0
-        if await self._write_sample():
-            self._closing = False
-        return True
-
-    async def _sample_some(self, step_seconds: float) -> None:
-        """Spend a small share of the time on the live sample: a few tokens after each step, or many after many."""
-        now = time.perf_counter()
-        self._sample_budget = min(self._sample_budget + SAMPLE_SHARE * step_seconds, 0.5)
-        if self.sample_every_seconds == 0 or now < self._sample_next:
-            return
-        if self.trainer.ahead:
-            if self._sample_budget < BURST_SECONDS:
-                return
-            await self.settle()
-        if self.active:
-            await self._write_sample()
-
-    async def _write_sample(self) -> bool:
-        """Write on the sample until the budget is spent; True when it is whole and was sent."""
-        while self._sample_budget > 0:
-            if self._sample is None:
-                model = self._session.model
-                self._sample = write_async(model, self.sample_prompt, SAMPLE_TOKENS, seed=self.trainer.settings["seed"])
-                self._sample_text, self._sample_first = "", self.trainer.step
-            began = time.perf_counter()
-            piece = await anext(self._sample)
-            self._sample_budget -= time.perf_counter() - began
-            self._sample_text += piece.text
-            if piece.reason:
-                first, step = self._sample_first, self.trainer.step
-                self._session.emit("sample", first_step=first, step=step, prompt=self.sample_prompt, text=self._sample_text)
-                self._sample, self._sample_next = None, time.perf_counter() + self.sample_every_seconds
-                return True
-        return False
-
     # Ending and saving
 
     async def save(self) -> bool:
@@ -312,7 +274,8 @@ class Training:
                 self._session.emit("eval", step=report.step, validation_loss_nats=loss, best=report.best)
         self._step_event(time.perf_counter())
         saved = await self.save()
-        self._reports, self._sample, self._closing = None, None, True
+        self._reports, self._closing = None, True
+        self.live_sample.drop()
         self._say_stopped(reason, message, saved)
 
     def _say_stopped(self, reason: str, message: str, saved: bool) -> None:
@@ -331,7 +294,8 @@ class Training:
     def abort(self, error: Exception) -> None:
         """An engine failed: end the run at once; the last save stays as it is."""
         was_active = self.active
-        self._reports, self._sample, self._closing = None, None, False
+        self._reports, self._closing = None, False
+        self.live_sample.drop()
         self._session.writing.cancel()
         self._session.fail(error, self._request)
         if was_active:
