@@ -22,10 +22,16 @@ from posttrainllm.model.program import (
     pack_recipe,
     training_step,
 )
+from posttrainllm.model.steps import StepQueue
+from posttrainllm.waiting import now
 
 ODD = GPTConfig(layers=2, channels=21, heads=3, context=13, vocabulary=29, batch=3)
 EVEN = GPTConfig(layers=1, channels=32, heads=2, context=37, vocabulary=64, batch=2)
 SMALL = GPTConfig.preset("small", batch=2)
+
+
+def recipe_of(number):
+    return (3e-3, 0.9, 0.95, 1e-8, 0.1, 1.0, 1 / (1 - 0.9**number), 1 / (1 - 0.95**number))
 
 
 class Run:
@@ -50,18 +56,21 @@ class Run:
             machine.upload(start, (weights * (1 + nudge * signs)).astype("<f4").tobytes())
         self.loaded = machine.load(self.step.tape)
 
-    def feed(self, number, each=None):
-        each, rng = each or self.step, np.random.default_rng(number)
+    def batch(self, number):
+        rng = np.random.default_rng(number)
         shape = (self.config.batch, self.config.context)
         tokens = (rng.integers(0, self.config.vocabulary, shape) ** 2 // self.config.vocabulary).astype("<i4")
         targets = np.where(rng.random(shape) < 0.1, -100, (tokens + 1) % self.config.vocabulary).astype("<i4")
+        return tokens, targets
+
+    def feed(self, number, each=None):
+        each, (tokens, targets) = each or self.step, self.batch(number)
         self.machine.upload(address(each.tokens), tokens.tobytes())
         self.machine.upload(address(each.targets), targets.tobytes())
 
     def train(self, number):
         self.feed(number)
-        corrections = (1 / (1 - 0.9**number), 1 / (1 - 0.95**number))
-        self.machine.upload(address(RECIPE), pack_recipe((3e-3, 0.9, 0.95, 1e-8, 0.1, 1.0, *corrections)))
+        self.machine.upload(address(RECIPE), pack_recipe(recipe_of(number)))
         self.machine.replay(self.loaded)
 
     def number(self, value):
@@ -115,19 +124,31 @@ def test_fifty_steps(gpu):
     assert last < first - 0.3, "the curve must fall, or it shows nothing"
 
 
-@pytest.mark.native_only(reason="the browser's host has its queue of steps alone")
-def test_ring_gives_every_step_in_order(gpu):
-    run = Run(gpu, ODD)
-    ring = gpu.ring(address(LOSS), 512, every=4, slots=2)
-    rows, expected = [], []
+def test_blocks_of_steps_give_every_number_in_order(gpu):
+    """The queue below the Trainer: rows of inputs go in, each step's metrics come out (see Machine.steps)."""
+    run, expected, got = Run(gpu, ODD), [], []
     for number in range(1, 12):
         run.train(number)
-        ring.push()
-        rows += ring.poll()
         expected.append((run.number(LOSS), run.number(NORM)))
-    rows += ring.drain()
-    got = [(struct.unpack_from("<f", row, 0)[0], struct.unpack_from("<f", row, 256)[0]) for row in rows]
-    assert got == expected
+    run = Run(gpu, ODD)
+    queue = StepQueue(gpu, run.loaded, run.step)
+    for first, count in ((1, 1), (2, 4), (6, 6)):
+        fed = [run.batch(number) for number in range(first, first + count)]
+        tokens, targets = (np.array([each[side] for each in fed]) for side in (0, 1))
+        queue.push(tokens, targets, [recipe_of(number) for number in range(first, first + count)])
+        got += queue.poll()
+    got += now(queue.drain())
+    assert got == expected and queue.under_way == 0 and queue.step_seconds > 0
+
+
+def test_a_block_with_a_token_outside_the_vocabulary_is_refused_whole(gpu):
+    run = Run(gpu, ODD)
+    queue = StepQueue(gpu, run.loaded, run.step)
+    tokens, targets = (np.array([each]) for each in run.batch(1))
+    tokens[0, 0, 0] = ODD.vocabulary
+    with pytest.raises(DataError, match=f"{ODD.vocabulary} came"):
+        queue.push(tokens, targets, [recipe_of(1)])
+    assert queue.under_way == 0
 
 
 def test_a_norm_that_is_not_finite_changes_no_weight(gpu):

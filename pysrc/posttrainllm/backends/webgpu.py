@@ -20,7 +20,6 @@ from .gpu.ranges import TokenCheck
 from .gpu.shader import for_naga
 from .gpu.upkeep import HALTED_BYTE, LAST_SCALE_BYTE, Upkeep
 from .webgpu_adapter import Watch, dashed, native_limits, open_adapter
-from .webgpu_ring import MetricRing
 from .webgpu_steps import Pace, StepQueue
 from .webgpu_timing import forget, key_of, time_replays
 
@@ -140,10 +139,6 @@ class WebGPUMachine:
     def view(self, address: int, nbytes: int) -> memoryview:
         """A copy, to be read: a GPU's memory cannot be looked into."""
         return memoryview(self.download(address, nbytes))
-
-    def ring(self, address: int, nbytes: int, every: int = 8, slots: int = 3) -> MetricRing:
-        """Numbers of each step, read back without waiting for the GPU (see MetricRing)."""
-        return MetricRing(self, address, nbytes, every, slots)
 
     # Tapes
 
