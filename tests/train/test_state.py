@@ -1,12 +1,15 @@
 """A run as a checkpoint and back: exact, and nothing foreign or hostile reaches a live model."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from posttrainllm.data.corpus import Corpus
 from posttrainllm.errors import ConfigError, DataError, FormatError, PostTrainError
 from posttrainllm.model.config import GPTConfig
+from posttrainllm.model.live import GPT
+from posttrainllm.model.program import Program
 from posttrainllm.store.buffers import Tensor
 from posttrainllm.store.checkpoint import Checkpoint, weights_sha256
 from posttrainllm.train.state import checkpoint_of, model_of, trainer_of, weights_checkpoint
@@ -52,6 +55,31 @@ def test_cut_at_any_step_it_is_the_same_run(machine):
         list(run.run(run.step + 1))
         run = trainer_of(saved(run), text(), machine=machine)
     assert run.model.weights_sha256() == wanted
+
+
+@pytest.mark.native_only(reason="learns merges through the native engine")
+def test_a_run_on_another_tokenizer_s_tokens_goes_on_with_the_text_it_is_given(machine):
+    """The text is given as it is; the run's own tokenizer makes it the tokens it was trained on."""
+    from posttrainllm.data.bpe import BPETokenizer
+
+    tokenizer = BPETokenizer.train(text().data, 300)
+
+    def made():
+        config = replace(TINY, vocabulary=tokenizer.vocabulary)
+        model = GPT(config, machine, Program(config))
+        model.tokenizer = tokenizer
+        model.initialise(5)
+        return Trainer(model, text(), {"steps": 8, "evaluate_every_steps": 4, "warmup_steps": 2})
+
+    straight = made()
+    assert len(straight.corpus.train) < len(text().train), "merges make fewer tokens than bytes"
+    list(straight.run())
+    wanted = straight.model.weights_sha256()
+    first = made()
+    list(first.run(5))
+    resumed = trainer_of(saved(first), text(), machine=machine)
+    list(resumed.run())
+    assert resumed.model.weights_sha256() == wanted and resumed.batches.cursor == straight.batches.cursor
 
 
 @pytest.mark.native_only(reason="opens engines of other widths and thread counts")

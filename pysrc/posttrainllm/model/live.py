@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
+from dataclasses import replace
 
 from ..backends.base import Machine
 from ..compile.graph import REGIONS
@@ -47,14 +48,18 @@ class GPT:
         device: str = "auto",
         threads: int | None = None,
         precision: str = "f32",
+        tokenizer=None,
         training: bool = True,
     ) -> GPT:
-        """A new model: a preset's name or a GPTConfig, weights from `seed`.
+        """A new model: a preset's name or a GPTConfig, weights from `seed`; its vocabulary is the tokenizer's where one is given.
 
         Raises ConfigError (also where it does not fit the memory there is), DeviceError, SelfTestError.
         """
         config = GPTConfig.preset(model) if isinstance(model, str) else model
+        if tokenizer is not None:
+            config = replace(config, vocabulary=tokenizer.vocabulary)
         made = cls.on(Program(config, training), device, threads, precision=precision)
+        made.tokenizer = tokenizer or made.tokenizer
         made.initialise(seed)
         return made
 

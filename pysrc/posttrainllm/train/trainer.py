@@ -56,7 +56,7 @@ class Trainer:
         self.settings = training_settings(
             {"validation_fraction": corpus.validation_fraction} | (settings or {}), model.config.channels
         )
-        self.model, self.corpus = model, corpus.split_at(self.settings["validation_fraction"])
+        self.model, self.corpus = model, _as_tokens(corpus.split_at(self.settings["validation_fraction"]), model.tokenizer)
         config = model.config
         if model.tokenizer.vocabulary > config.vocabulary:
             raise ConfigError(
@@ -233,6 +233,11 @@ class Trainer:
         except StoreError as error:
             return SaveFailedReport(self.step, error.code, error.message)
         return SavedReport(self.step, place, nbytes, time.perf_counter() - began)
+
+
+def _as_tokens(corpus: Corpus, tokenizer) -> Corpus:
+    """The corpus as the model reads it: a run that goes on is given its text, whatever tokenizer it was trained with."""
+    return corpus if getattr(corpus, "tokenizer", None) is tokenizer else corpus.tokens(tokenizer)
 
 
 def train(model: GPT, corpus: Corpus, **settings) -> Iterator[Report]:
