@@ -40,6 +40,7 @@ class PageHost(Host):
         self._refused = ""
         self.gpu = None  # the machine in use, where it is a GPU
         self._tiles = ""
+        self._handed = None  # the GPU machine given out last
         self._gpu_engine, self._tested, self._no_gpu, self._gpu_description = None, None, "", ""
         self._gpu_features: list[str] | None = None  # unknown
 
@@ -52,7 +53,11 @@ class PageHost(Host):
         return await self._open_cpu(total_bytes)
 
     async def _open_gpu(self):
-        """A GPU that passed its self-test; None, with the reason kept, where there is none. One device serves all models."""
+        """A GPU that passed its self-test; None, with the reason kept, where there is none.
+
+        One device serves all models, one after the other. While a model lives on it, another gets a device of its own, and the
+        first goes with its model.
+        """
         if not host.has_gpu():
             self._no_gpu = "This browser has no WebGPU."
             return None
@@ -61,24 +66,35 @@ class PageHost(Host):
         if self._gpu_engine is not None and self._gpu_engine.failed:
             self._gpu_engine = None
         self._no_gpu, machine = "", None
+        living = self._handed is not None and not self._handed.closed and self._handed.engine == self._gpu_engine
+        engine = None if living else self._gpu_engine
         try:
             await host.load_numpy()
             await self._recall_tiles()
-            machine = await open_webgpu(precision=self.precision, engine=self._gpu_engine)
+            machine = await open_webgpu(precision=self.precision, engine=engine)
             self._gpu_description, self._gpu_features = machine.description, sorted(machine.features)
             if machine.software and self.device == "auto":
                 self._no_gpu = f"{machine.description} is a CPU that plays a GPU: the C++ engine is faster."
             elif (machine.engine, self.precision) != self._tested:
                 await webgpu_check.check(machine)
                 machine.close()
-                self._gpu_engine, self._tested = machine.engine, (machine.engine, self.precision)
+                self._tested = (machine.engine, self.precision)
                 machine = await open_webgpu(precision=self.precision, engine=machine.engine)
-        except (DeviceError, SelfTestError) as error:
+        except (DeviceError, SelfTestError, ImportError) as error:
             self._no_gpu = str(error)
-        if self._no_gpu and machine is not None:
-            self._gpu_engine = None
-            machine.engine.close()
-        return None if self._no_gpu else machine
+        if self._no_gpu:
+            if machine is not None:
+                machine.engine.close()
+            if not living:
+                self._gpu_engine = None
+            return None
+        if living:
+            self._handed.retire()
+        self._gpu_engine, self._handed = machine.engine, machine
+        return machine
+
+    def using(self, machine) -> None:
+        self.gpu = machine if machine is not None and machine.name == "webgpu" else None
 
     async def _recall_tiles(self) -> None:
         """What was measured of this GPU on another day, to where the package looks for it."""

@@ -219,8 +219,9 @@ class Engine {
     if (this.failed) throw new Error(this.failed);
     this.fetched.clear();
     this.device.pushErrorScope("validation");
-    body();
-    this.scopes.push(this.device.popErrorScope().then((error) => error && this.fail(error.message)));
+    try { body(); } finally {
+      this.scopes.push(this.device.popErrorScope().then((error) => error && this.fail(error.message)));
+    }
     if (this.scopes.length > 4 * MOST_AHEAD) this.scopes.splice(0, 2 * MOST_AHEAD); // they report through fail() all the same
   }
 

@@ -14,7 +14,7 @@ LONG = QUICK | {"steps": 100_000, "evaluate_every_steps": 100_000}
 
 
 class FakeGPU(CpuMachine):
-    """Fails with `fault` when it is set; so does every machine opened on it until it is mended."""
+    """Once `fault` is set, whatever is asked of it raises that."""
 
     name = "webgpu"
     fault = None
@@ -24,9 +24,20 @@ class FakeGPU(CpuMachine):
         self.description, self.fault = "WebGPU, made up", None
 
     def replay(self, loaded):
+        self._answer()
+        super().replay(loaded)
+
+    def view(self, address, nbytes):
+        self._answer()
+        return super().view(address, nbytes)
+
+    def download(self, address, nbytes):
+        self._answer()
+        return super().download(address, nbytes)
+
+    def _answer(self):
         if self.fault:
             raise self.fault
-        super().replay(loaded)
 
 
 class TwoEngines(Host):
@@ -175,3 +186,47 @@ async def test_a_device_lost_while_writing_is_found_another(asker):
     assert (await asker.wait("recovered"))["step"] == saved
     asker.ask("write.start", prompt="To", tokens=5)
     assert (await asker.wait("wrote"))["tokens"] == 5
+
+
+@scenario
+async def test_a_device_lost_while_paused_lets_the_run_go_on_on_the_cpu(asker):
+    await on_a_gpu(asker, steps=600)
+    asker.ask("train.pause")
+    paused = (await asker.wait("paused"))["step"]
+    asker.session.model.machine.fault = DeviceLostError("webgpu", "the GPU stays", "it went away", "go on")
+    moved = await asker.call("engine.use", "engine", "failed", name="cpu")
+    assert (moved["kind"], moved["engine"]["name"], moved["step"]) == ("engine", "cpu", paused)
+    asker.ask("train.resume")
+    assert (await asker.wait("stopped"))["step"] == 600
+
+
+@scenario
+async def test_a_model_without_a_trainer_survives_a_lost_device_too(asker):
+    run_id = (await asker.trained())["run_id"]
+    exported = (await asker.call("runs.export", "exported", run_id=run_id))["buffer"]
+    async with running(TwoEngines(device="cpu", threads=1)) as other:
+        await other.call("engine.use", "engine", name="webgpu")
+        await other.call("runs.import", "runs", name="x", buffer=exported)
+        await other.wait("opened")
+        assert other.session.training.trainer is None and other.session.model.machine.name == "webgpu"
+        other.session.model.machine.fault = DeviceLostError("webgpu", "the GPU stays", "it went away", "go on")
+        other.ask("write.start", prompt="To", tokens=5)
+        assert (await other.wait("recovered"))["lost_steps"] == 0
+        other.ask("write.start", prompt="To", tokens=5)
+        assert (await other.wait("wrote"))["tokens"] == 5
+
+
+@scenario
+async def test_a_fault_in_recovering_does_not_end_the_session(asker):
+    await on_a_gpu(asker)
+
+    def broken():
+        raise KeyError("the list")
+
+    asker.session.runs.last_save = broken
+    asker.session.model.machine.fault = DeviceLostError("webgpu", "the GPU stays", "it went away", "go on")
+    while (await asker.wait("stopped", "failed"))["kind"] != "stopped":
+        pass
+    del asker.session.runs.last_save
+    asker.session.host.prefer("cpu")
+    assert (await asker.trained())["reason"] == "finished"

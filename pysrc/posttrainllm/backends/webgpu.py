@@ -12,6 +12,7 @@ from ..compile.tape import Tape
 from ..errors import DeviceError, DeviceUnavailableError
 from .gpu.dispatch import STATE, Dispatch
 from .gpu.faults import device_error
+from .gpu.kinds import by_kind
 from .gpu.limits import NAMES, Limits
 from .gpu.lower import Lowered, lower
 from .gpu.memory import Memory
@@ -139,6 +140,10 @@ class WebGPUMachine:
     def view(self, address: int, nbytes: int) -> memoryview:
         """A copy, to be read: a GPU's memory cannot be looked into."""
         return memoryview(self.download(address, nbytes))
+
+    def memory(self) -> dict[str, int]:
+        """Bytes held, by kind."""
+        return by_kind(self._memory.nbytes)
 
     # Tapes
 

@@ -85,6 +85,7 @@ class WebGPUMachine:
         self._memory = Memory(self.limits)
         self._tokens = TokenCheck()
         self._upkeep = Upkeep(self.options)
+        self.closed = self._retired = False
         state = self._upkeep.state()
         self._resize(STATE, len(state))
         self._state(0, state)
@@ -92,7 +93,7 @@ class WebGPUMachine:
     def _state(self, offset: int, data: bytes) -> None:
         from pyodide.ffi import to_js
 
-        self._write(STATE, offset, to_js(data))
+        self._call(self._write, STATE, offset, to_js(data))
 
     def drop_subgroups(self) -> None:
         """Load tapes without subgroups from now on, also those of later machines on this device."""
@@ -119,7 +120,7 @@ class WebGPUMachine:
     def _resize(self, number: int, nbytes: int) -> None:
         size = self._memory.grow(number, nbytes)
         if size:
-            self._engine.allocate(number, size)
+            self._call(self._engine.allocate, number, size)
 
     def _place(self, address: int, nbytes: int) -> tuple[int, int]:
         return self._memory.find(address, nbytes)
@@ -131,7 +132,7 @@ class WebGPUMachine:
         index, offset = self._place(address, len(data))
         self._tokens.uploaded(address, data)
         self._upkeep.uploaded(address)
-        self._write(index, offset, to_js(data))
+        self._call(self._write, index, offset, to_js(data))
 
     async def download_async(self, address: int, nbytes: int) -> bytes:
         """Bytes of a region, once the GPU is there."""
@@ -215,7 +216,7 @@ class WebGPUMachine:
         """What takes blocks of steps: see Machine.steps."""
         places = [[start, *self._place(address, size), size] for start, address, size in parts]
         index, offset = self._place(metrics, nbytes)
-        made = self._engine.steps(json.dumps(places), row_bytes, index, offset, nbytes)
+        made = self._call(self._engine.steps, json.dumps(places), row_bytes, index, offset, nbytes)
         return StepQueue(self, loaded, made, nbytes)
 
     def memory(self) -> dict[str, int]:
@@ -266,9 +267,16 @@ class WebGPUMachine:
         except JsException as error:
             raise device_error(str(error)) from error
 
+    def retire(self) -> None:
+        """Let the device go with this machine: another has one of its own by now."""
+        self._retired = True
+
     def close(self) -> None:
         """Give all memory back; the device and its compiled pipelines stay for the next machine on it."""
+        self.closed = True
         self._engine.clear()
+        if self._retired:
+            self._engine.close()
 
 
 class StepQueue:

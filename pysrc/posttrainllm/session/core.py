@@ -120,7 +120,7 @@ class Session:
                 busy = await self.training.turn()
                 busy = await self.writing.turn() or busy
             except Exception as error:  # noqa: BLE001 - the loop must outlive any fault; the person is told
-                busy = await self.engines.recover(error)
+                busy = await self._recovered(error)
                 if not busy:
                     self.training.abort(error)
             if busy:
@@ -130,6 +130,13 @@ class Session:
                 await self._arrived.wait()
             while self._queue:
                 await self.handle(self._queue.popleft())
+
+    async def _recovered(self, error: Exception) -> bool:
+        try:
+            return await self.engines.recover(error)
+        except Exception as another:  # noqa: BLE001 - as above
+            self.fail(another)
+            return False
 
     async def handle(self, request: dict) -> None:
         """Handle one request now. Errors become a `failed` event with the request's id."""

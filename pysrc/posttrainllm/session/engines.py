@@ -57,6 +57,7 @@ class Engines:
                 raise
         except BaseException:
             host.prefer(*before)
+            host.using(session.model.machine if session.model else None)
             raise
         self._tell(identity)
 
@@ -77,14 +78,18 @@ class Engines:
             await session.measure(machine)
             machine.close()
             return
-        await training.settle()
-        await old.fetch()
         trainer = training.trainer if training.trainer is not None and training.trainer.model is old else None
-        checkpoint = checkpoint_of(trainer, "moving") if trainer else weights_checkpoint(old, "moving")
-        checkpoint.tokenizer = old.tokenizer.to_dict()
+        try:
+            await training.settle()
+            await old.fetch()
+            checkpoint = checkpoint_of(trainer, "moving") if trainer else weights_checkpoint(old, "moving")
+        except DeviceError:  # its device went away, perhaps long ago, while the run was paused: then the last save is what there is
+            checkpoint = session.runs.last_save()
+            if checkpoint is None:
+                raise
         await self._settle_on(machine, checkpoint, trainer)
         session.rate_flops = 0.0  # until it has trained a little here
-        old.close()
+        _close(old)
 
     async def _settle_on(self, machine, checkpoint, trainer) -> None:
         """Make the checkpoint the live model on `machine`, going on with `trainer`'s run where there is one."""
@@ -108,8 +113,7 @@ class Engines:
         model, trainer = session.model, training.trainer
         if not isinstance(error, DeviceError) or model is None or model.machine.name != "webgpu" or self.recoveries >= MOST_RECOVERIES:
             return False
-        if trainer is None or trainer.model is not model:
-            return False
+        trainer = trainer if trainer is not None and trainer.model is model else None
         checkpoint = session.runs.last_save()
         if checkpoint is None:
             return False
@@ -128,11 +132,11 @@ class Engines:
         except PostTrainError as another:
             session.fail(another)
             return False
-        step = training.trainer.step
+        step = checkpoint.step
         where = "a fresh GPU device" if session.engine["name"] == "webgpu" else "the CPU engine"
         came = error.parts[2] or str(error).rstrip(".")
         message = f"The GPU had a fault: {came}. The run goes on from its last save, step {step:,}, on {where}."
-        session.emit("recovered", message=message, step=step, lost_steps=trainer.step - step, engine=session.engine)
+        session.emit("recovered", message=message, step=step, lost_steps=trainer.step - step if trainer else 0, engine=session.engine)
         self._tell()
         return True
 
@@ -142,3 +146,11 @@ class Engines:
             self._session.drop_model()
         except Exception:  # noqa: BLE001 - it is gone either way
             self._session.model = None
+
+
+def _close(model) -> None:
+    """Close a model whose machine may have failed."""
+    try:
+        model.close()
+    except Exception:  # noqa: BLE001 - it is gone either way
+        pass

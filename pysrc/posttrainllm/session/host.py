@@ -42,6 +42,9 @@ class Host:
         """A machine that passed its self-test, with room for total_bytes: what was preferred, or the next best."""
         return open_machine(self.device, self.threads, total_bytes, precision=self.precision)
 
+    def using(self, machine) -> None:
+        """This machine holds the live model after all (None: there is none): an attempt at another one failed."""
+
     async def prepared(self) -> None:
         """A model was prepared: what was measured on its device may be kept."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 
 from ..data.corpus import Corpus
-from ..errors import ConfigError, DataError, FormatError, StoreError
+from ..errors import ConfigError, DataError, FormatError, PostTrainError, StoreError
 from ..model.config import GPTConfig
 from ..model.live import RESERVE_BYTES
 from ..model.program import Program
@@ -83,7 +83,7 @@ class Runs:
         """The held run as it was last saved; None where there is none."""
         try:
             return self._held.load() if self._held is not None else None
-        except StoreError:
+        except PostTrainError:
             return None
 
     # The list

@@ -300,6 +300,6 @@ class Training:
         self._session.fail(error, self._request)
         if was_active:
             self._say_stopped("error", str(error), False)
-            if isinstance(error, DeviceError):  # its numbers are not to be had any more: the run is opened anew from the save
-                self.trainer = None
-                self._session.engines.drop_broken()
+        if isinstance(error, DeviceError):  # its numbers are not to be had any more: the run is opened anew from the save
+            self.trainer = None
+            self._session.engines.drop_broken()
