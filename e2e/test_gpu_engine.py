@@ -181,6 +181,10 @@ def test_switching_from_cpu_to_gpu_and_back_in_mid_run(driver, on_cpu):
     assert 4 <= paused < STEPS
     moved = use(driver, "webgpu")
     assert (moved["engine"]["name"], moved["step"]) == ("webgpu", paused) and moved["memory"]["total_bytes"] > 0
+    first = inside(driver, "() => { globalThis.firstEngine = gpuEngine; return gpuEngine.buffers.size; }")
+    moved = use(driver, "webgpu")  # as from one precision to another: on a device of its own, for the first still holds the model
+    assert (moved["engine"]["name"], moved["step"]) == ("webgpu", paused) and first > 0
+    assert inside(driver, "() => firstEngine !== gpuEngine && firstEngine.buffers.size === 0 && gpuEngine.buffers.size > 0")
     driver.ask("train.resume")
     step = step_after(driver, paused)
     moved = use(driver, "cpu")
