@@ -326,3 +326,20 @@ async def test_a_run_can_be_opened_from_its_first_moment(asker):
     asker.ask("corpus.text", text=TEXT)
     asker.ask("train.start", preset="tiny", training=QUICK | {"steps": 100_000})
     assert (await asker.wait("saved"))["step"] == 0
+
+
+@scenario
+async def test_a_model_that_goes_is_gone_at_once(asker):
+    """Without a garbage collection: in a tab an engine's memory lasts as long as anything holds its machine."""
+    import gc
+    import weakref
+
+    await asker.trained()
+    first = weakref.ref(asker.session.model.machine)
+    gc.collect()
+    gc.disable()
+    try:
+        await asker.trained()
+        assert asker.session.model.machine is not first() and first() is None
+    finally:
+        gc.enable()

@@ -295,4 +295,5 @@ class GPT:
     def close(self) -> None:
         """Give the engine's memory and threads back; the model cannot be used after."""
         self._loaded = {}
+        self._past.close()
         self.machine.close()

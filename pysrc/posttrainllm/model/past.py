@@ -61,6 +61,10 @@ class Past:
         """Weights change: nothing that was computed holds any more."""
         self._tokens, self._changes = [], self._changes + 1
 
+    def close(self) -> None:
+        """Let the model go: it and this one hold each other, and its engine's memory is freed only with the last hold on it."""
+        self._model = self._ready = self._download = None
+
     async def logits(self, tokens, last: int = 1) -> list[memoryview]:
         """Logits [V] (float32) after each of the `last` of `tokens`; see GPT.logits_of_async."""
         count, context = len(tokens), self._model.config.context
