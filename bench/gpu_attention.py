@@ -13,9 +13,8 @@ from posttrainllm.backends.gpu import attention_tiles
 from posttrainllm.backends.gpu.attention_tiles import ENTRIES, TensorTile, as_choice, key_of
 from posttrainllm.backends.gpu.lower import lower
 from posttrainllm.backends.gpu.options import Options
+from posttrainllm.backends.gpu.subjects import one_kernel
 from posttrainllm.backends.webgpu import WebGPUMachine
-from posttrainllm.compile import Graph, Value, place, record
-from posttrainllm.dims import product, round_up
 from posttrainllm.errors import DeviceError
 from posttrainllm.ops import kernel
 
@@ -31,17 +30,6 @@ PLAIN_BESIDE = 3
 """Plain tiles that are measured through Dawn where there are matrix units: what they do is known from single precision."""
 UNLIKE = {"f32": 1e-4, "f16": 1e-2}
 """How far a tile's results may be from the first one's, over the largest of them: rounding, in another order."""
-
-
-def tape_of(name: str, sizes: dict[str, int]):
-    """One kernel with everything in the arena."""
-    graph, at, values = Graph(), 0, {}
-    for argument in kernel(name).args:
-        shape = kernel(name).shape(argument, sizes)
-        values[argument.name] = Value(argument.name, shape, argument.dtype, "arena", at)
-        at += round_up(product(shape) * 4, 256)
-    graph.call(name, sizes, **values)
-    return record(place(graph))
 
 
 def sizes_of(preset: str) -> dict[str, int]:
@@ -60,7 +48,7 @@ def sweep(machine, sizes: dict[str, int], label: str) -> list[dict]:
     """Every tile that the device takes for every entry, by wgpu-py."""
     rows = []
     for name, entries in ENTRIES.items():
-        tape = tape_of(name, sizes)
+        tape = one_kernel(name, sizes)
         for entry, _ in entries:
             others = [e for e, _ in entries if e != entry]
             for tile in attention_tiles.candidates(entry, sizes["D"], machine.options):
@@ -105,7 +93,7 @@ def modules(sizes: dict[str, int], label: str, precision: str, units: bool = Tru
     """What modules.mjs takes: every tile of every entry, to be timed and held up to the first of them."""
     options, made = Options(LIMITS, precision, ((16, 16, 16),) if units and precision == "f16" else ()), []
     for name, entries in ENTRIES.items():
-        tape, arguments = tape_of(name, sizes), kernel(name).args
+        tape, arguments = one_kernel(name, sizes), kernel(name).args
         for entry, _ in entries:
             tiles = attention_tiles.candidates(entry, sizes["D"], options)
             units = [tile for tile in tiles if isinstance(tile, TensorTile)]

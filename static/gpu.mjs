@@ -4,7 +4,7 @@
 import { Steps, SUBMIT_MS } from "./gpu_steps.mjs";
 
 const UNIFORM_STRIDE_BYTES = 256;
-const MOST_AHEAD = 32; // submits under way before Python should wait
+const MOST_SCOPES = 128; // of submits whose errors nobody waited for yet
 const LOST_MS = 500; // mappings of a lost device may be refused before its loss is told
 const READ_BYTES = 64 << 20; // a large region is read in pieces of this size
 const FEATURES = ["shader-f16", "subgroups", "timestamp-query", "chromium-experimental-subgroup-matrix"];
@@ -48,7 +48,6 @@ class Engine {
     this.buffers = new Map(); // by number: a region, scratch, or a bank of activations
     this.pipelines = new Map();
     this.scopes = []; // errors of submits that are still to be reported
-    this.ahead = 0;
     this.stepMs = 0; // what a training step lately took
     this.uniforms = new Set(); // of the tapes that are prepared
     this.idleStaging = [];
@@ -222,19 +221,13 @@ class Engine {
     try { body(); } finally {
       this.scopes.push(this.device.popErrorScope().then((error) => error && this.fail(error.message)));
     }
-    if (this.scopes.length > 4 * MOST_AHEAD) this.scopes.splice(0, 2 * MOST_AHEAD); // they report through fail() all the same
+    if (this.scopes.length > MOST_SCOPES) this.scopes.splice(0, MOST_SCOPES / 2); // they report through fail() all the same
   }
 
   replay(calls) {
     const parts = this.stepMs ? Math.ceil(this.stepMs / SUBMIT_MS) : 1 + Math.floor(calls.length / 64);
     this.guarded(() => this.queue.submit([this.encode(this.device.createCommandEncoder(), calls, parts).finish()]));
-    this.ahead += 1;
-    this.done = this.queue.onSubmittedWorkDone().then(() => { this.ahead -= 1; }, () => {});
-  }
-
-  /** Whether so much is under way that the caller should await idle(). */
-  get full() {
-    return this.ahead >= MOST_AHEAD;
+    this.done = this.queue.onSubmittedWorkDone().catch(() => {});
   }
 
   /** Until the GPU has done what was submitted. */

@@ -98,7 +98,7 @@ class WebGPUMachine:
     def drop_subgroups(self) -> None:
         """Load tapes without subgroups from now on, also those of later machines on this device."""
         found = json.loads(self.engine.features)
-        found["features"].remove("subgroups")
+        found["features"] = [name for name in found["features"] if name != "subgroups"]
         self.engine.features = json.dumps(found)
         self.features.discard("subgroups")
         self.options = replace(self.options, subgroups=False)
@@ -222,11 +222,6 @@ class WebGPUMachine:
     def memory(self) -> dict[str, int]:
         """Bytes held, by kind."""
         return by_kind(self._memory.nbytes)
-
-    @property
-    def full(self) -> bool:
-        """Whether so many steps are under way that an asynchronous caller should await wait_async()."""
-        return bool(self._engine.full)
 
     async def time_replays(self, loadeds: list[Loaded], repeats: int) -> list[float]:
         """Milliseconds of one replay of each tape, over `repeats` in a row. The device must have timestamp-query."""
