@@ -25,4 +25,9 @@
   K(grad_norm, "NG", "", "grad<N partials>G norm>1")                                                                   \
   K(adamw, "N", "b", "grad<N norm<1 recipe<8 param>N m>N v>N")                                                         \
   K(embedding_at, "BTCVP", "", "tokens<BT position<1 wte<VC wpe<PC x>BTC")                                             \
-  K(attention_cached, "THDP", "", "qkv<T3HD position<1 keys>HDP values>PHD y>THD")
+  K(attention_cached, "THDP", "", "qkv<T3HD position<1 keys>HDP values>PHD y>THD")                                     \
+  K(lora, "RIOKJ", "i", "x<RI down<IK up<KJ strength<1 y>RO hidden>RK")                                                \
+  K(lora_backward_hidden, "ROKJ", "i", "dy<RO up<KJ strength<1 dhidden>RK")                                            \
+  K(lora_backward_input, "RIK", "b", "dhidden<RK down<IK dx>RI")                                                       \
+  K(lora_backward_weight, "RIOKJ", "i", "x<RI hidden<RK dhidden<RK dy<RO strength<1 ddown>IK dup>KJ")                  \
+  K(layernorm_backward_input, "RC", "b", "dy<RC x<RC weight<C mean<R rstd<R dx>RC")

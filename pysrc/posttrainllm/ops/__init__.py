@@ -1,6 +1,6 @@
 """The ops: one file each, forward beside backward, in the order that gives kernels their ids on the tape."""
 
-from . import add, attention, cross_entropy, embedding, gelu, layernorm, linear, unembed
+from . import add, attention, cross_entropy, embedding, gelu, layernorm, linear, lora, unembed
 from .adamw import ADAMW
 from .fill import FILL
 from .grad_norm import GRAD_NORM
@@ -18,18 +18,22 @@ OPS: dict[str, Op] = {
         add.OP,
         unembed.OP,
         cross_entropy.OP,
+        lora.OP,
     )
 }
 
-KERNELS: tuple[Kernel, ...] = (
-    FILL,
-    NORMAL,
-    *(kernel for op in OPS.values() for kernel in (op.forward, *op.backward)),
-    GRAD_NORM,
-    ADAMW,
+# Kernels that came later, at the end, so that a kernel keeps its id.
+_LATER: tuple[Kernel, ...] = (
     embedding.EMBEDDING_AT,
     attention.ATTENTION_CACHED,
+    lora.LORA,
+    lora.LORA_BACKWARD_HIDDEN,
+    lora.LORA_BACKWARD_INPUT,
+    lora.LORA_BACKWARD_WEIGHT,
+    layernorm.LAYERNORM_BACKWARD_INPUT,
 )
+_FIRST = (FILL, NORMAL, *(kernel for op in OPS.values() for kernel in (op.forward, *op.backward)), GRAD_NORM, ADAMW)
+KERNELS: tuple[Kernel, ...] = (*(kernel for kernel in _FIRST if kernel not in _LATER), *_LATER)
 KERNEL_IDS: dict[str, int] = {kernel.name: index for index, kernel in enumerate(KERNELS)}
 
 
