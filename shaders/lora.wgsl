@@ -2,8 +2,7 @@
 // hidden = x·down, then y += strength·(hidden·up), in one dispatch: a row's ranks stay in workgroup memory. y is read and
 // written by one thread each.
 //! include lora_rank
-const HALF = false;
-const VECTORS = true; // columns by fours
+//! include element
 const TOGETHER = 4u; // rows that a number of up is read for
 //! if HALF
 alias Number = f16;
@@ -11,12 +10,8 @@ alias Number = f16;
 alias Number = f32;
 //! end
 //! if VECTORS
-alias Element = vec4f;
-alias Stored = vec4<Number>;
-const PER = 4u;
+const PER = 4u; // columns of an element
 //! else
-alias Element = f32;
-alias Stored = Number;
 const PER = 1u;
 //! end
 struct Sizes { R: u32, I: u32, O: u32, K: u32, J: u32, first: u32 }
