@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 
+from ..backends.bpe import prepare
 from ..data.corpus import Corpus
 from ..errors import ConfigError, DataError, FormatError, PostTrainError, StoreError
 from ..model.config import GPTConfig
@@ -16,6 +17,7 @@ from ..store.buffers import nbytes
 from ..store.checkpoint import Checkpoint, history_text
 from ..store.runs import Run, RunInfo
 from ..train.state import check_run, checkpoint_of, model_of, trainer_of
+from .tokens import facts_of
 
 
 class Runs:
@@ -173,6 +175,7 @@ class Runs:
         need = sum(program.region_bytes().values()) + RESERVE_BYTES
         session.training.trainer = None
         session.drop_model()
+        await prepare()  # a run's own tokenizer may be one that an engine runs
         machine = await session.host.open_machine(need)
         try:
             if going_on:
@@ -206,6 +209,8 @@ class Runs:
             run_id=run.id,
             name=run.name,
             config=checkpoint.config,
+            parameters=checkpoint.parameters,
+            tokenizer=facts_of(self._session.model.tokenizer),
             training=checkpoint.training,
             step=checkpoint.step,
             history=[[row.get("step"), row.get("loss_nats"), row.get("gradient_norm"), row.get("learning_rate")] for row in rows],

@@ -15,6 +15,7 @@ from ..train.trainer import Trainer
 from .host import PAUSE, STOP
 from .live_sample import LiveSample
 from .messages import finite
+from .tokens import facts_of
 
 EVENTS_PER_SECOND = 8
 
@@ -50,12 +51,14 @@ class Training:
         settings = training_settings(training, chosen.channels)
         if session.corpus is None:
             session.corpus = await session.host.bundled_corpus()
-        session.corpus.check(chosen)
+        corpus, tokenizer = session.tokens.text(), session.tokens.tokenizer
+        corpus.check(chosen)
         session.runs.let_go()
         self.trainer = None
         model = await session.make_model(chosen)
+        model.tokenizer = tokenizer
         model.initialise(settings["seed"])
-        self.trainer = Trainer(model, session.corpus, settings)
+        self.trainer = Trainer(model, corpus, settings)
         label = name or f"{session.corpus.name}, {preset or 'custom'}"
         await session.runs.hold_new(label, identity)
         await self._keep_text()
@@ -87,6 +90,7 @@ class Training:
             config=trainer.model.config.to_dict(),
             training=trainer.settings,
             parameters=trainer.model.config.parameter_count(),
+            tokenizer=facts_of(trainer.model.tokenizer),
             step=trainer.step,
             steps=until,
             engine=session.engine | {"description": trainer.model.machine.description},
