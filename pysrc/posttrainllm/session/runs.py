@@ -13,6 +13,7 @@ from ..errors import ConfigError, DataError, FormatError, PostTrainError, StoreE
 from ..model.config import GPTConfig
 from ..model.live import RESERVE_BYTES
 from ..model.program import Program
+from ..store.bits import bytes_per_token
 from ..store.buffers import nbytes
 from ..store.checkpoint import Checkpoint, history_text
 from ..store.runs import Run, RunInfo
@@ -108,6 +109,9 @@ class Runs:
             "parameters": info.parameters,
             "loss_nats": info.loss_nats,
             "validation_loss_nats": info.validation_loss_nats,
+            "bits_per_byte": info.bits_per_byte,
+            "tokenizer": info.tokenizer,
+            "vocabulary": info.vocabulary,
             "created": info.created,
             "updated": info.updated,
             "bytes": info.bytes,
@@ -216,6 +220,8 @@ class Runs:
             history=[[row.get("step"), row.get("loss_nats"), row.get("gradient_norm"), row.get("learning_rate")] for row in rows],
             evals=[[row.get("step"), row["validation_loss_nats"]] for row in rows if row.get("validation_loss_nats") is not None],
             corpus={"name": checkpoint.corpus.get("name"), "sha256": checkpoint.corpus.get("sha256"), "available": corpus is not None},
+            bytes_per_token=bytes_per_token(checkpoint, "bytes_per_token"),
+            evaluated_bytes_per_token=bytes_per_token(checkpoint, "evaluated_bytes_per_token"),
             resumable=checkpoint.resumable,
             note=run.recovered,
             memory=self._session.model.memory(),

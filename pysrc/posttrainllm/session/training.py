@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 
+from ..data.bits import bits_per_byte
 from ..errors import ConfigError, DeviceError, PostTrainError, StoreError
 from ..train.reports import EvalReport, StepReport, StoppedReport
 from ..train.settings import training_settings
@@ -91,6 +92,8 @@ class Training:
             training=trainer.settings,
             parameters=trainer.model.config.parameter_count(),
             tokenizer=facts_of(trainer.model.tokenizer),
+            bytes_per_token=trainer.bytes_per_token,
+            evaluated_bytes_per_token=trainer.evaluated_bytes_per_token,
             step=trainer.step,
             steps=until,
             engine=session.engine | {"description": trainer.model.machine.description},
@@ -198,7 +201,9 @@ class Training:
                 seconds += report.seconds
             elif isinstance(report, EvalReport):
                 loss = finite(report.validation_loss_nats)
-                self._session.emit("eval", step=report.step, validation_loss_nats=loss, best=report.best)
+                self._session.emit(
+                    "eval", step=report.step, validation_loss_nats=loss, best=report.best, bits_per_byte=finite(report.bits_per_byte)
+                )
             elif isinstance(report, StoppedReport):
                 await self.finish(report.reason, report.message)
         if seconds and self.active and now - self._sent >= 1 / EVENTS_PER_SECOND:
@@ -237,7 +242,7 @@ class Training:
             steps=trainer.until,
             loss_nats=last["loss_nats"],
             perplexity=math.exp(min(last["loss_nats"], 700.0)),
-            bits_per_byte=last["loss_nats"] / math.log(2),
+            bits_per_byte=bits_per_byte(last["loss_nats"], trainer.bytes_per_token),
             gradient_norm=last["gradient_norm"],
             learning_rate=last["learning_rate"],
             tokens_per_second=rate,
@@ -275,7 +280,9 @@ class Training:
             if trainer.history and trainer.history[-1]["validation_loss_nats"] is None:
                 report = await trainer.evaluate_async()
                 loss = finite(report.validation_loss_nats)
-                self._session.emit("eval", step=report.step, validation_loss_nats=loss, best=report.best)
+                self._session.emit(
+                    "eval", step=report.step, validation_loss_nats=loss, best=report.best, bits_per_byte=finite(report.bits_per_byte)
+                )
         self._step_event(time.perf_counter())
         saved = await self.save()
         self._reports, self._closing = None, True
