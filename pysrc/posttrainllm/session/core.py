@@ -93,23 +93,26 @@ class Session:
         self.engine = self.engines.describe(machine)
         await self.measure(machine)
         machine.close()
-        presets = {
-            name: settings | {"parameters": GPTConfig(**settings).parameter_count()}
-            for name, settings in load("presets").items()
-            if self.engine["name"] == "webgpu" or self.host.reach_bytes is None or name not in ("gpt2", "behemoth")
-        }
         self.emit(
             "ready",
             version=__version__,
             engines=self.engines.all(),
             threads=getattr(machine, "threads", 1),
             isolated=self.host.isolated,
-            presets=presets,
+            presets=self.presets(),
             training=load("training"),
             storage=await self.runs.storage(),
             runs=await self.runs.rows(),
             seconds=time.perf_counter() - began,
         )
+
+    def presets(self) -> dict[str, dict]:
+        """Sizes to choose from on the engine in use, with their parameters: the largest need a GPU where memory is a page's."""
+        return {
+            name: settings | {"parameters": GPTConfig(**settings).parameter_count()}
+            for name, settings in load("presets").items()
+            if self.engine["name"] == "webgpu" or self.host.reach_bytes is None or name not in ("gpt2", "behemoth")
+        }
 
     async def measure(self, machine) -> None:
         """How fast a machine is that no model uses yet: what plans are reckoned by."""
