@@ -60,10 +60,8 @@ class Session:
             "train.stop": self.training.stop,
             "train.extend": self.training.extend,
             "train.save": self.training.save_now,
-            "write.start": self.writing.start,
-            "write.stop": self.writing.stop,
             "settings": self.training.settings,
-        } | self.runs.handlers() | self.tokens.handlers()
+        } | self.runs.handlers() | self.tokens.handlers() | self.writing.handlers()
 
     # Events and the loop
 
