@@ -22,14 +22,14 @@ pytestmark = pytest.mark.native_only(reason="the command line is native")
 
 FIELDS = {
     "start": set(
-        "name step steps parameters config training corpus device engine threads memory warnings at".split()
+        "name step steps parameters config training corpus tokenizer device engine threads memory warnings at".split()
     ),
     "step": {"step", "loss_nats", "gradient_norm", "learning_rate", "tokens", "seconds", "bits_per_byte"},
     "eval": {"step", "validation_loss_nats", "best", "seconds", "bits_per_byte"},
     "sample": {"step", "prompt", "text"},
     "saved": {"step", "place", "nbytes", "seconds"},
     "stopped": {"step", "reason", "message"},
-    "done": {"step", "train_loss_nats", "val_loss_nats", "tokens_per_second", "weights_sha256"},
+    "done": {"step", "train_loss_nats", "val_loss_nats", "val_bits_per_byte", "tokens_per_second", "weights_sha256"},
     "error": {"code", "message", "kind"},
 }
 

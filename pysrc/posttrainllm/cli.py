@@ -167,6 +167,10 @@ def train(
     sample_every: Annotated[float, typer.Option(min=0, help="Seconds between samples; 0 is never.")] = 0.0,
     sample_prompt: Annotated[str, typer.Option(help="What a sample continues.")] = "\n",
     precision: PrecisionOption = Precision.f32,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="Train on the tokens of this tokenizer.json.", show_default="bytes")
+    ] = None,
+    bpe: Annotated[Whole, typer.Option(help="Learn so many tokens from the training part first, and train on those.")] = None,
     isa: IsaOption = None,
 ) -> int:
     """Train a GPT on a text. Ctrl-C stops after the present step and saves."""
@@ -193,6 +197,8 @@ def train(
             sample_every,
             sample_prompt,
             as_json,
+            tokenizer,
+            bpe,
         )
     )
 

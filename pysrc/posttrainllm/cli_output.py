@@ -66,6 +66,11 @@ class PlainOutput:
         self.line(
             f"{corpus['name']}: {corpus['train_tokens']:,} tokens to train on, {corpus['validation_tokens']:,} to validate."
         )
+        tokenizer = event["tokenizer"]
+        if tokenizer["name"] != "bytes":
+            self.line(
+                f"Its tokens are {tokenizer['name']}'s, of {tokenizer['vocabulary']:,}: {tokenizer['bytes_per_token']:.2f} bytes each on average."
+            )
         for sentence in event["warnings"]:
             self.line(sentence)
         if event["step"]:
@@ -96,7 +101,7 @@ class PlainOutput:
         trained = f"loss {self._loss:.4f}  " if math.isfinite(self._loss) else ""
         rate = f"  {self._rate:,.0f} tokens/s" if self._rate else ""
         measured = f"validation {report.validation_loss_nats:.4f}{' (best)' if report.best else ''}"
-        return f"step {report.step:,}  {trained}{measured}{rate}"
+        return f"step {report.step:,}  {trained}{measured}  {report.bits_per_byte:.3f} bits/byte{rate}"
 
     def step(self, report: StepReport) -> None:
         """A step was done."""
@@ -120,8 +125,8 @@ class TerminalOutput(PlainOutput):
         self._progress.console.print(text, markup=False, highlight=False)
 
     def step(self, report: StepReport) -> None:
-        validation = self._trainer.validation_loss_nats
-        measured = "" if validation is None else f"  validation {validation:.3f}"
+        validation, bits = self._trainer.validation_loss_nats, self._trainer.validation_bits_per_byte
+        measured = "" if validation is None else f"  validation {validation:.3f} ({bits:.3f} bits/byte)"
         facts = f"loss {report.loss_nats:.3f}{measured}  {self._rate:,.0f} tokens/s"
         self._progress.update(self._task, completed=report.step, total=self._trainer.until, facts=facts)
 

@@ -73,6 +73,37 @@ def read(path: Path) -> BPETokenizer:
         ) from error
 
 
+def asked_for(path: Path | None, bpe: int | None, corpus: Corpus) -> BPETokenizer | None:
+    """What `train --tokenizer FILE` or `train --bpe N` asks for; None where neither does.
+
+    --bpe learns from the training part: the validation part is to stay unseen by the tokenizer too.
+    """
+    if path is not None and bpe is not None:
+        raise ConfigError("train", "a model has one tokenizer", "--tokenizer and --bpe came", "leave one of them out")
+    if path is not None:
+        return read(path)
+    return None if bpe is None else BPETokenizer.train(bytes(corpus.data[: corpus.split]), bpe)
+
+
+def refuse_another(path: Path | None, bpe: int | None, corpus: Corpus) -> None:
+    """Raise ConfigError where the options ask for another tokenizer than that of the run's corpus."""
+    wanted, own = asked_for(path, bpe, corpus), corpus.tokenizer
+    if wanted is not None and wanted.to_dict() != own.to_dict():
+        raise ConfigError(
+            "resume",
+            f"a run goes on with its own tokenizer, {own.name} of {own.vocabulary:,} tokens",
+            f"{f'--bpe {bpe}' if path is None else f'--tokenizer {path}, {wanted.vocabulary:,} tokens,'} came",
+            "leave that option out, or start a new run in another --out",
+        )
+
+
+def fewer_than_asked(bpe: int | None, tokenizer) -> list[str]:
+    """A sentence where a text gave fewer tokens than --bpe asked for."""
+    if bpe is None or tokenizer.vocabulary >= bpe:
+        return []
+    return [f"The text gave {tokenizer.vocabulary:,} tokens rather than {bpe:,}: no other pair comes twice in its training part."]
+
+
 def learn(corpus: Corpus, vocabulary: int, out: Path, specials: tuple[str, ...], minimum: int, as_json: bool) -> None:
     """Learn from a whole text, write the file, say what came of it."""
     began = time.perf_counter()

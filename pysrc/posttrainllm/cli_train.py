@@ -6,11 +6,12 @@ import contextlib
 import signal
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
 from .cli_output import output_for, quiet_stdout, say
+from .cli_tokenize import asked_for, fewer_than_asked, refuse_another
 from .data.corpus import Corpus
 from .errors import ConfigError, NonFiniteError, PostTrainError, StoreMissingError
 from .model.config import GPTConfig
@@ -19,6 +20,7 @@ from .model.program import Program
 from .store.checkpoint import Checkpoint
 from .store.runs import Run
 from .train.files import hold_run, write_checkpoint
+from .train.history import newest_step
 from .train.reports import Report, SaveFailedReport, StepReport, StoppedReport
 from .train.settings import training_settings
 from .train.state import checkpoint_of, trainer_of
@@ -47,6 +49,8 @@ class Job:
     sample_seconds: float = 0.0
     sample_prompt: str = "\n"
     as_json: bool = False
+    tokenizer: Path | None = None
+    bpe: int | None = None
 
 
 class Interrupt:
@@ -100,6 +104,9 @@ def _planned(job: Job) -> tuple[GPTConfig, dict, Corpus]:
     config = GPTConfig.preset(job.preset or "medium", **job.sizes)
     settings = training_settings(job.settings, config.channels)
     corpus = Corpus.named(job.data or "shakespeare").split_at(settings["validation_fraction"])
+    tokenizer = asked_for(job.tokenizer, job.bpe, corpus)
+    if tokenizer is not None:
+        config, corpus = replace(config, vocabulary=tokenizer.vocabulary), corpus.tokens(tokenizer)
     corpus.check(config)
     return config, settings, corpus
 
@@ -107,6 +114,7 @@ def _planned(job: Job) -> tuple[GPTConfig, dict, Corpus]:
 def _begun(job: Job, config: GPTConfig, settings: dict, corpus: Corpus) -> Trainer:
     model = GPT.on(Program(config), job.device, job.threads, job.isa, job.precision)
     try:
+        model.tokenizer = corpus.tokenizer
         model.initialise(settings["seed"])
         return Trainer(model, corpus, settings)
     except BaseException:
@@ -155,6 +163,11 @@ def _resumed(job: Job, held: Run) -> Trainer:
             "name a later one",
         )
     trainer = trainer_of(checkpoint, _corpus_of(job, checkpoint), device=job.device, threads=job.threads, isa=job.isa, precision=job.precision)
+    try:
+        refuse_another(job.tokenizer, job.bpe, trainer.corpus)
+    except BaseException:
+        trainer.model.close()
+        raise
     if steps is not None:
         trainer.settings = training_settings(trainer.settings | {"steps": steps})
         trainer.until = steps
@@ -226,13 +239,14 @@ def _train(job: Job, trainer: Trainer, held: Run | None, interrupt: Interrupt) -
             raise NonFiniteError(stopped.message)
         if isinstance(last, SaveFailedReport):
             raise PostTrainError(last.message, code=last.code)
-        newest = trainer.history[-1] if trainer.history else {}
+        newest = newest_step(trainer.history) or {}
         show(
             output.done,
             {
                 "step": trainer.step,
                 "train_loss_nats": newest.get("loss_nats"),
                 "val_loss_nats": trainer.validation_loss_nats,
+                "val_bits_per_byte": trainer.validation_bits_per_byte,
                 "tokens_per_second": tokens / seconds if seconds else None,
                 "weights_sha256": trainer.model.weights_sha256(),
             },
@@ -271,10 +285,16 @@ def _facts(job: Job, trainer: Trainer) -> dict:
             "train_tokens": len(corpus.train),
             "validation_tokens": len(corpus.validation),
         },
+        "tokenizer": {
+            "name": corpus.tokenizer.name,
+            "vocabulary": corpus.tokenizer.vocabulary,
+            "bytes_per_token": trainer.bytes_per_token,
+            "evaluated_bytes_per_token": trainer.evaluated_bytes_per_token,
+        },
         "device": model.machine.name,
         "engine": model.machine.description,
         "threads": getattr(model.machine, "threads", 1),
         "memory": model.program.memory(),
-        "warnings": corpus.advice(model.config),
+        "warnings": corpus.advice(model.config) + fewer_than_asked(job.bpe, corpus.tokenizer),
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }

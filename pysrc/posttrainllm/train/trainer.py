@@ -47,7 +47,8 @@ class Trainer:
     """A model, a corpus, settings, and where the run stands: step, data cursor, history.
 
     history holds one dict a step (thinner in a long run, see history.py): step, loss_nats, gradient_norm,
-    learning_rate, seconds of training so far, and validation_loss_nats where it was measured. `until` is the step that
+    learning_rate, seconds of training so far, and validation_loss_nats where it was measured (a step that half precision skipped
+    has a row only then, without the others). `until` is the step that
     `run` goes to; it may be changed while it runs. A step's loss becomes bits per byte by bytes_per_token (of the training part), an
     evaluation's by evaluated_bytes_per_token (of the tokens measured). Raises ConfigError for a setting, DataError where the text is
     too short for the model.
@@ -131,10 +132,13 @@ class Trainer:
         """One step is done: count it, keep its row, report it."""
         self.step += 1
         self.seconds += seconds
-        row = {"step": self.step, "loss_nats": loss, "gradient_norm": norm, "learning_rate": rate}
-        append(self.history, row | {"seconds": self.seconds, "validation_loss_nats": None})
+        append(self.history, self._row(loss, norm, rate))
         bits = bits_per_byte(loss, self.bytes_per_token)
         return StepReport(self.step, loss, norm, rate, self.tokens_per_step, seconds, bits)
+
+    def _row(self, loss: float | None, norm: float | None, rate: float | None) -> dict:
+        row = {"step": self.step, "loss_nats": loss, "gradient_norm": norm, "learning_rate": rate}
+        return row | {"seconds": self.seconds, "validation_loss_nats": None}
 
     async def evaluate_async(self) -> EvalReport:
         """Measure the validation loss now and keep it in the history."""
@@ -144,10 +148,17 @@ class Trainer:
         best = loss < self.best_loss_nats
         self.best_loss_nats = loss if best else self.best_loss_nats
         self.validation_loss_nats = loss
-        if self.history:
+        if self.history and self.history[-1]["step"] == self.step:
             self.history[-1]["validation_loss_nats"] = loss
-        bits = bits_per_byte(loss, self.evaluated_bytes_per_token)
-        return EvalReport(self.step, loss, best, time.perf_counter() - began, bits)
+        elif self.step:  # half precision skipped this step: it has no row of its own
+            append(self.history, self._row(None, None, None) | {"validation_loss_nats": loss})
+        return EvalReport(self.step, loss, best, time.perf_counter() - began, self.validation_bits_per_byte)
+
+    @property
+    def validation_bits_per_byte(self) -> float | None:
+        """The last evaluation as bits per byte; None before the first."""
+        loss = self.validation_loss_nats
+        return None if loss is None else bits_per_byte(loss, self.evaluated_bytes_per_token)
 
     def evaluate(self) -> EvalReport:
         """`evaluate_async`, from plain code."""
