@@ -45,6 +45,16 @@ def test_a_hundred_steps_are_fifty_and_fifty(machine):
     assert resumed.validation_loss_nats == straight.validation_loss_nats
 
 
+def test_a_step_that_was_skipped_and_evaluated_comes_back(machine):
+    trainer = trainer_on(machine, steps=12)
+    trainer.train_step()
+    trainer.skip()
+    trainer.evaluate()
+    checkpoint = saved(trainer)
+    assert trainer_of(checkpoint, text(), machine=machine).history == trainer.history
+    assert checkpoint.last("loss_nats") == trainer.history[0]["loss_nats"]
+
+
 def test_cut_at_any_step_it_is_the_same_run(machine):
     """The text is short: the cuts fall in several epochs."""
     straight = trainer_on(machine, steps=12)

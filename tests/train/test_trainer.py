@@ -8,6 +8,7 @@ import pytest
 from posttrainllm.data.corpus import Corpus
 from posttrainllm.errors import ConfigError, DataError, NonFiniteError, StoreQuotaError
 from posttrainllm.model.config import GPTConfig
+from posttrainllm.train.history import newest_step
 from posttrainllm.train.reports import (
     EvalReport,
     SampleReport,
@@ -226,3 +227,23 @@ def test_what_cannot_be_trained_is_refused_before_a_step(any_machine):
 def test_train_is_the_short_way(any_machine):
     reports = list(train(model_on(any_machine), text(), steps=2, evaluation_tokens=32))
     assert [report.event for report in reports] == ["eval", "step", "step", "eval", "stopped"]
+
+
+def test_an_evaluation_after_a_skipped_step_has_a_row_of_its_own(machine):
+    """As half precision skips one: the weights of the step before stand, and its row keeps what was measured there."""
+    trainer = trainer_on(machine)
+    trainer.skip()
+    first = trainer.evaluate()
+    assert [(row["step"], row["loss_nats"]) for row in trainer.history] == [(1, None)]
+    trainer.train_step()
+    trainer.evaluate()
+    before = [dict(row) for row in trainer.history]
+    trainer.skip()
+    report = trainer.evaluate()
+    assert trainer.history[:-1] == before and before[0]["validation_loss_nats"] == first.validation_loss_nats
+    last = trainer.history[-1]
+    assert (last["step"], last["validation_loss_nats"]) == (3, report.validation_loss_nats)
+    assert last["loss_nats"] is last["gradient_norm"] is last["learning_rate"] is None and last["seconds"] == trainer.seconds
+    assert newest_step(trainer.history) == before[-1]
+    trainer.train_step()
+    assert [row["step"] for row in trainer.history] == [1, 2, 3, 4]

@@ -20,6 +20,8 @@ from ..store.runs import Run, RunInfo
 from ..train.state import check_run, checkpoint_of, model_of, trainer_of
 from .tokens import facts_of
 
+PLOTTED = ("step", "loss_nats", "gradient_norm", "learning_rate")
+
 
 class Runs:
     """The run store behind a Session, and the one run that is held open for the live model."""
@@ -217,7 +219,7 @@ class Runs:
             tokenizer=facts_of(self._session.model.tokenizer),
             training=checkpoint.training,
             step=checkpoint.step,
-            history=[[row.get("step"), row.get("loss_nats"), row.get("gradient_norm"), row.get("learning_rate")] for row in rows],
+            history=[[row.get(key) for key in PLOTTED] for row in rows if row.get("loss_nats") is not None],
             evals=[[row.get("step"), row["validation_loss_nats"]] for row in rows if row.get("validation_loss_nats") is not None],
             corpus={"name": checkpoint.corpus.get("name"), "sha256": checkpoint.corpus.get("sha256"), "available": corpus is not None},
             bytes_per_token=bytes_per_token(checkpoint, "bytes_per_token"),

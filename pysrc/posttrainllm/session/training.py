@@ -10,6 +10,7 @@ import time
 
 from ..data.bits import bits_per_byte
 from ..errors import ConfigError, DeviceError, PostTrainError, StoreError
+from ..train.history import newest_step
 from ..train.reports import EvalReport, StepReport, StoppedReport
 from ..train.settings import training_settings
 from ..train.trainer import Trainer
@@ -227,9 +228,9 @@ class Training:
 
     def _step_event(self, now: float) -> None:
         trainer, rows = self.trainer, self._rows
-        if not trainer.history:
+        last = newest_step(trainer.history)
+        if last is None:
             return
-        last = trainer.history[-1]
         self._recent = [entry for entry in self._recent if now - entry[0] < 3.0][-400:]
         span = now - self._recent[0][0] if len(self._recent) > 1 else 0.0
         rate = sum(tokens for _, tokens in self._recent[1:]) / span if span > 0 else None

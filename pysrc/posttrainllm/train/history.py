@@ -24,5 +24,10 @@ def append(history: list[dict], row: dict) -> None:
     history.append(row)
 
 
+def newest_step(history: list[dict]) -> dict | None:
+    """The last row with a training loss; None before the first step. One that was skipped and evaluated has none."""
+    return next((row for row in reversed(history) if row.get("loss_nats") is not None), None)
+
+
 def _stays(row: dict, every: int) -> bool:
     return row["step"] % every == 0 or row.get("validation_loss_nats") is not None
