@@ -25,4 +25,7 @@
   K(grad_norm, "NG", "", "grad<N partials>G norm>1")                                                                   \
   K(adamw, "N", "b", "grad<N norm<1 recipe<8 param>N m>N v>N")                                                         \
   K(embedding_at, "BTCVP", "", "tokens<BT position<1 wte<VC wpe<PC x>BTC")                                             \
-  K(attention_cached, "THDP", "", "qkv<T3HD position<1 keys>HDP values>PHD y>THD")
+  K(attention_cached, "THDP", "", "qkv<T3HD position<1 keys>HDP values>PHD y>THD")                                     \
+  K(dpo, "ST", "", "losses<2ST reference<2S beta<1 margins>S loss>2")                                                  \
+  K(dpo_backward, "ST", "", "margins<S beta<1 dloss<1 dlosses>2ST")                                                    \
+  K(cross_entropy_backward_rows, "RV", "", "logits<RV targets<R lse<R dlosses<R dlogits>RV")

@@ -50,12 +50,19 @@ def check_gradient(label, f, x, dx, trials=3, seed=0):
         )
 
 
+def _region(argument):
+    """Where an input lives: integers and what is set from outside have no gradient."""
+    if argument.dtype == "i32":
+        return "inputs"
+    return "slots" if argument.name in ("beta", "reference") else "params"
+
+
 def check_op_gradient(case, inputs, replaced=None):
     """Assert that an op's backward kernels give the gradient of sum(w·output) for a random w, for every float input."""
     op, rng = OPS[case.kernel.name], np.random.default_rng(7)
     graph = Graph()
     values = {
-        a.name: Value(a.name, case.kernel.shape(a, case.sizes), a.dtype, "inputs" if a.dtype == "i32" else "params", 0)
+        a.name: Value(a.name, case.kernel.shape(a, case.sizes), a.dtype, _region(a), 0)
         for a in case.kernel.args
         if a.role == "in"
     }

@@ -1,6 +1,6 @@
 """The ops: one file each, forward beside backward, in the order that gives kernels their ids on the tape."""
 
-from . import add, attention, cross_entropy, embedding, gelu, layernorm, linear, unembed
+from . import add, attention, cross_entropy, dpo, embedding, gelu, layernorm, linear, unembed
 from .adamw import ADAMW
 from .fill import FILL
 from .grad_norm import GRAD_NORM
@@ -18,18 +18,20 @@ OPS: dict[str, Op] = {
         add.OP,
         unembed.OP,
         cross_entropy.OP,
+        dpo.OP,
     )
 }
 
-KERNELS: tuple[Kernel, ...] = (
-    FILL,
-    NORMAL,
-    *(kernel for op in OPS.values() for kernel in (op.forward, *op.backward)),
-    GRAD_NORM,
-    ADAMW,
+# Kernels that came later, at the end, so that a kernel keeps its id.
+_LATER: tuple[Kernel, ...] = (
     embedding.EMBEDDING_AT,
     attention.ATTENTION_CACHED,
+    dpo.DPO,
+    dpo.DPO_BACKWARD,
+    cross_entropy.CROSS_ENTROPY_BACKWARD_ROWS,
 )
+_FIRST = (FILL, NORMAL, *(kernel for op in OPS.values() for kernel in (op.forward, *op.backward)), GRAD_NORM, ADAMW)
+KERNELS: tuple[Kernel, ...] = (*(kernel for kernel in _FIRST if kernel not in _LATER), *_LATER)
 KERNEL_IDS: dict[str, int] = {kernel.name: index for index, kernel in enumerate(KERNELS)}
 
 
