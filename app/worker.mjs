@@ -74,6 +74,7 @@ function host(pyodide, site) {
     default_threads: () => (self.crossOriginIsolated ? Math.max(1, Math.min(8, navigator.hardwareConcurrency || 1)) : 1),
     has_gpu: () => Boolean(navigator.gpu),
     load_numpy: () => pyodide.loadPackage('numpy', { messageCallback: () => {} }),
+    load_lark: () => pyodide.loadPackage('lark', { messageCallback: () => {} }),
     isolated: () => self.crossOriginIsolated === true,
     device_gigabytes: () => navigator.deviceMemory ?? 0,
     bigint: (number) => BigInt(number),

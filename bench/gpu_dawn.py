@@ -1,4 +1,4 @@
-"""The true path of a tab on a GPU: Pyodide in Node, gpu.mjs, Dawn. Milliseconds a step and Python's share of it."""
+"""The true path of a tab on a GPU: Pyodide in Node, gpu.mjs, Dawn. Milliseconds a step, and of them Python's and JavaScript's (host_ms: both)."""
 
 from __future__ import annotations
 

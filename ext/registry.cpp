@@ -109,6 +109,13 @@ bool rules_hold(int id, const Spec& spec, const int64_t* record, Message message
     PTL_REFUSE("%s: head width D = %lld exceeds %lld", spec.name, (long long)size('D'), (long long)kMaxHeadWidth);
   if (id == id_layernorm_backward && size('C') > kMostNormalised)
     PTL_REFUSE("%s: C = %lld exceeds %lld", spec.name, (long long)size('C'), (long long)kMostNormalised);
+  if (id == id_lora || id == id_lora_backward_hidden || id == id_lora_backward_weight) {
+    if (record[9] < 0 || record[9] > size('O') || size('J') > size('O') - record[9])
+      PTL_REFUSE("%s: columns %lld to %lld do not lie in the O = %lld there are", spec.name, (long long)record[9],
+                 (long long)(record[9] + size('J') - 1), (long long)size('O'));
+    if (size('K') > kMostRank)
+      PTL_REFUSE("%s: rank K = %lld exceeds %lld", spec.name, (long long)size('K'), (long long)kMostRank);
+  }
   if (id == id_grad_norm && size('G') != (size('N') + 16383) / 16384)
     PTL_REFUSE("%s: G must be ceil(N / 16384) = %lld, not %lld", spec.name, (long long)((size('N') + 16383) / 16384),
                (long long)size('G'));

@@ -10,9 +10,10 @@ class Pool;
 
 // Bytes of scratch per thread; ext/gemm.h and ext/kernels/attention.cpp say how much they use.
 constexpr int64_t kThreadScratchBytes = int64_t(768) << 10;
-// Shared by all threads; ext/gemm.cpp and ext/kernels/layernorm.cpp use it.
+// Shared by all threads; ext/gemm.cpp, ext/kernels/layernorm.cpp and ext/kernels/lora.cpp use it.
 constexpr int64_t kSharedScratchBytes = (int64_t(1) << 20) + (int64_t(1) << 16);
 constexpr int64_t kMaxHeadWidth = 256;
+constexpr int64_t kMostRank = 4096; // of an adapter: shared scratch holds some columns of its gradient
 
 struct Run {
   Pool* pool;

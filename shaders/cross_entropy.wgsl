@@ -88,3 +88,38 @@ fn cross_entropy_backward(@builtin(workgroup_id) group: vec3u, @builtin(num_work
 //! end
     }
 }
+
+//! kernel cross_entropy_backward_rows
+const HALF = false;
+//! if HALF
+alias Stored = f16;
+@group(0) @binding(9) var<storage, read> state: array<f32>; // the loss scale first
+//! else
+alias Stored = f32;
+//! end
+struct Sizes { R: u32, V: u32 }
+@group(0) @binding(0) var<storage, read> logits: array<f32>; // [R,V]
+@group(0) @binding(1) var<storage, read> targets: array<i32>; // [R]
+@group(0) @binding(2) var<storage, read> lse: array<f32>; // [R]
+@group(0) @binding(3) var<storage, read> dlosses: array<f32>; // [R]
+@group(0) @binding(4) var<storage, read_write> dlogits: array<Stored>; // [R,V]
+@group(0) @binding(15) var<uniform> sizes: Sizes;
+
+@compute @workgroup_size(256)
+fn cross_entropy_backward_rows(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u, @builtin(local_invocation_index) lane: u32) {
+    let i = (group.y * groups.x + group.x) * 256u + lane;
+    if (i < sizes.R * sizes.V) {
+        let row = i / sizes.V;
+        let wanted = targets[row];
+        var change = 0.0;
+        if (wanted >= 0) {
+            let onehot = select(0.0, 1.0, u32(wanted) == i % sizes.V);
+            change = (exp(logits[i] - lse[row]) - onehot) * dlosses[row];
+        }
+//! if HALF
+        dlogits[i] = Stored(change * state[0]);
+//! else
+        dlogits[i] = change;
+//! end
+    }
+}

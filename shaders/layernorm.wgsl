@@ -49,11 +49,6 @@ fn layernorm(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) group
 // One dispatch does rows (dx) and, in further workgroups, sums down blocks of BLOCK rows into scratch; a second adds the
 // blocks up into dweight and dbias. scratch: [blocks][2][C].
 const BLOCK = 64u;
-//! if VECTORS
-fn total_of(value: Element) -> f32 { return dot(value, Element(1.0)); }
-//! else
-fn total_of(value: Element) -> f32 { return value; }
-//! end
 struct Sizes { R: u32, C: u32, width: u32, share: f32, accumulate: u32, row_groups: u32, blocks: u32 }
 @group(0) @binding(0) var<storage, read> dy: array<Stored>; // [R,C]
 @group(0) @binding(1) var<storage, read> x: array<Stored>; // [R,C]
@@ -66,33 +61,7 @@ struct Sizes { R: u32, C: u32, width: u32, share: f32, accumulate: u32, row_grou
 @group(0) @binding(8) var<storage, read_write> scratch: array<Element>;
 @group(0) @binding(15) var<uniform> sizes: Sizes;
 
-fn rows(group: u32, lane: u32) {
-    let row = group * (THREADS / LANES) + lane / LANES;
-    let inside = row < sizes.R;
-    let start = row * sizes.width;
-    let stop = select(0u, sizes.width, inside);
-    let centre = mean[min(row, sizes.R - 1u)];
-    let scale = rstd[min(row, sizes.R - 1u)];
-    var g_sum = Element(0.0);
-    var gx_sum = Element(0.0);
-    for (var c = lane % LANES; c < stop; c += LANES) {
-        let g = Element(dy[start + c]) * weight[c];
-        g_sum += g;
-        gx_sum += g * ((Element(x[start + c]) - centre) * scale);
-    }
-    let g_mean = reduce_sum(total_of(g_sum), lane) * sizes.share;
-    let gx_mean = reduce_sum(total_of(gx_sum), lane) * sizes.share;
-    for (var c = lane % LANES; c < stop; c += LANES) {
-        let xhat = (Element(x[start + c]) - centre) * scale;
-        let change = scale * (Element(dy[start + c]) * weight[c] - g_mean - xhat * gx_mean);
-        if (sizes.accumulate != 0u) {
-            dx[start + c] = Stored(Element(dx[start + c]) + change);
-        } else {
-            dx[start + c] = Stored(change);
-        }
-    }
-}
-
+//! include layernorm_rows
 // 32 columns by 8 threads that take every eighth row; the eight are added up in order.
 var<workgroup> parts: array<array<Element, 64>, 8>;
 
@@ -148,4 +117,22 @@ fn layernorm_backward_total(@builtin(global_invocation_id) id: vec3u) {
             dbias[c] += sum;
         }
     }
+}
+
+//! kernel layernorm_backward_input
+//! include element
+//! include reduce
+struct Sizes { R: u32, C: u32, width: u32, share: f32, accumulate: u32 }
+@group(0) @binding(0) var<storage, read> dy: array<Stored>; // [R,C]
+@group(0) @binding(1) var<storage, read> x: array<Stored>; // [R,C]
+@group(0) @binding(2) var<storage, read> weight: array<Element>; // [C]
+@group(0) @binding(3) var<storage, read> mean: array<f32>; // [R]
+@group(0) @binding(4) var<storage, read> rstd: array<f32>; // [R]
+@group(0) @binding(5) var<storage, read_write> dx: array<Stored>; // [R,C]
+@group(0) @binding(15) var<uniform> sizes: Sizes;
+
+//! include layernorm_rows
+@compute @workgroup_size(THREADS)
+fn layernorm_backward_input(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u, @builtin(local_invocation_index) lane: u32) {
+    rows(group.y * groups.x + group.x, lane);
 }

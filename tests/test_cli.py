@@ -24,8 +24,8 @@ FIELDS = {
     "start": set(
         "name step steps parameters config training corpus device engine threads memory warnings at".split()
     ),
-    "step": {"step", "loss_nats", "gradient_norm", "learning_rate", "tokens", "seconds"},
-    "eval": {"step", "validation_loss_nats", "best", "seconds"},
+    "step": {"step", "loss_nats", "gradient_norm", "learning_rate", "tokens", "seconds", "bits_per_byte"},
+    "eval": {"step", "validation_loss_nats", "best", "seconds", "bits_per_byte"},
     "sample": {"step", "prompt", "text"},
     "saved": {"step", "place", "nbytes", "seconds"},
     "stopped": {"step", "reason", "message"},

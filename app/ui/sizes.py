@@ -176,6 +176,13 @@ def _ready(event):
     _changed()
 
 
+def _engine(event):
+    """Another engine is used now: it may have room for other sizes."""
+    if state.ready and event.get("presets"):
+        state.ready["presets"] = event["presets"]
+        _ready(event)
+
+
 def start():
     _draw(EARLY_NAMES)
     for key, name, default in FIELDS:
@@ -188,5 +195,6 @@ def start():
     on("setting-steps", "input", request)
     on("settings-fields", "input", request)
     wire.on("ready", _ready)
+    wire.on("engine", _engine)
     wire.on("corpus", request)
     wire.on("ready", lambda event: bridge.chart.extend(recipe.steps() or 1))

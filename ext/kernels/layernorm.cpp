@@ -14,6 +14,18 @@ PTL_INLINE int64_t parts_that_fit(int64_t C) {
   return parts < kParts ? parts : kParts;
 }
 
+// dx of one row, from the sums over it of g = dy * weight and of g * xhat.
+PTL_INLINE void store_gradient(int64_t C, int32_t accumulate, const float* drow, const float* row, const float* weight,
+                               float centre, float scale, float g_sum, float gx_sum, float* dx) {
+  float g_mean = g_sum / float(C), gx_mean = gx_sum / float(C);
+  for_each(C, [&](int64_t c, int64_t n) {
+    vf xhat = (load(row + c, n) - centre) * scale;
+    vf value = (load(drow + c, n) * load(weight + c, n) - g_mean - xhat * gx_mean) * scale;
+    if (accumulate) value = load(dx + c, n) + value;
+    store(dx + c, value, n);
+  });
+}
+
 } // namespace
 
 // y = (x - mean) * rstd * weight + bias, each row by its own mean and biased variance, in two passes.
@@ -71,13 +83,7 @@ void layernorm_backward(Run& run, int64_t R, int64_t C, int32_t accumulate, cons
           store(sums + at, load(sums + at, n) + d * xhat, n);
           store(sums + C + at, load(sums + C + at, n) + d, n);
         }
-      float g_mean = sum(total) / float(C), gx_mean = sum(weighted) / float(C);
-      for_each(C, [&](int64_t c, int64_t n) {
-        vf xhat = (load(row + c, n) - centre) * scale;
-        vf value = (load(drow + c, n) * load(weight + c, n) - g_mean - xhat * gx_mean) * scale;
-        if (accumulate) value = load(dx + r * C + c, n) + value;
-        store(dx + r * C + c, value, n);
-      });
+      store_gradient(C, accumulate, drow, row, weight, centre, scale, sum(total), sum(weighted), dx + r * C);
     }
   });
   parallel_pieces(run, C, 64, [=](int64_t begin, int64_t end, float*) {
@@ -94,6 +100,29 @@ void layernorm_backward(Run& run, int64_t R, int64_t C, int32_t accumulate, cons
   });
 }
 PTL_KERNEL(layernorm_backward)
+
+// The dx of layernorm_backward alone, with the same bits.
+void layernorm_backward_input(Run& run, int64_t R, int64_t C, int32_t accumulate, const float* dy, const float* x,
+                              const float* weight, const float* mean, const float* rstd, float* dx) {
+  parallel_pieces(run, R, kRows, [=](int64_t begin, int64_t end, float*) {
+    for (int64_t r = begin; r < end; r++) {
+      const float* drow = dy + r * C;
+      const float* row = x + r * C;
+      float centre = mean[r], scale = rstd[r];
+      Lanes total = {}, weighted = {};
+      for (int64_t c = 0; c < C; c += kLanes)
+        for (int q = 0; q < kLanes / W; q++) {
+          int64_t at = c + q * W, n = C - at;
+          if (n <= 0) break;
+          vf g = load(drow + at, n) * load(weight + at, n); // zero past the end
+          total.v[q] += g;
+          weighted.v[q] += keep(g * ((load(row + at, n) - centre) * scale), n);
+        }
+      store_gradient(C, accumulate, drow, row, weight, centre, scale, sum(total), sum(weighted), dx + r * C);
+    }
+  });
+}
+PTL_KERNEL(layernorm_backward_input)
 
 } // namespace PTL_ISA
 } // namespace ptl

@@ -153,28 +153,44 @@ def check_alone(trainable):
     assert written_in_grads(model) == trainable
 
 
-PASSED_THROUGH = pytest.mark.xfail(
-    strict=True, reason="layernorm's rule writes dweight and dbias where they are frozen, too"
-)
-ALONE = pytest.mark.xfail(strict=True, reason="linear's and layernorm's rules treat weight and bias as one")
-
-
-@pytest.mark.parametrize(
-    "group",
-    [
-        "second linear",
-        "head",
-        *(pytest.param(name, marks=PASSED_THROUGH) for name in ("embedding", "layernorm", "linear")),
-    ],
-)
+@pytest.mark.parametrize("group", GROUPS)
 def test_only_trainable_weights_get_a_gradient(group):
     check_alone(GROUPS[group])
 
 
-@pytest.mark.parametrize("name", ["w8", "w9"])
-@ALONE
+@pytest.mark.parametrize("name", [f"w{number}" for number in range(11)])
 def test_a_weight_or_a_bias_may_be_trained_alone(name):
     check_alone({name})
+
+
+def test_any_subset_may_be_trained():
+    """Every one of the 2^11: only these get a gradient."""
+    names = [f"w{number}" for number in range(11)]
+    for chosen in range(1 << len(names)):
+        trainable = {name for bit, name in enumerate(names) if chosen >> bit & 1}
+        model = build(TWICE)
+        model.finish(trainable=trainable)
+        assert written_in_grads(model) == trainable
+
+
+@pytest.mark.parametrize(
+    ("trainable", "lowest"),
+    [({"w8"}, "linear_backward_weight"), ({"w9", "w10"}, "linear_backward_weight"), ({"w6"}, "layernorm_backward")],
+)
+def test_nothing_is_computed_below_the_lowest_trainable_weight(trainable, lowest):
+    model = build(TWICE)
+    model.finish(trainable=trainable)
+    backward = [node.kernel.name for node in model.graph.nodes[model.forward_nodes :]]
+    assert backward[-1] == lowest and backward.count(lowest) == 1
+    assert "embedding_backward" not in backward and backward.count("linear_backward_input") <= 1
+
+
+def test_a_frozen_layernorm_passes_its_input_gradient_on():
+    model = build(TWICE)
+    model.finish(trainable=GROUPS["embedding"])
+    backward = [node.kernel.name for node in model.graph.nodes[model.forward_nodes :]]
+    assert backward.count("layernorm_backward_input") == 2 and "layernorm_backward" not in backward
+    assert "linear_backward_weight" not in backward and "unembed_backward_weight" not in backward
 
 
 def test_gradients_stand_where_their_weights_do():

@@ -37,6 +37,7 @@ def test_targets_are_met_or_missed_by_the_figure():
             STEP | {"preset": "gpt2-bytes", "ms": 60.0, "ratio": 0.9},
             {"preset": "huge", "error": "x"},
         ],
+        "page": [STEP | {"preset": "medium", "step_ms": 2.0, "host_ms": 0.96, "js_ms": 0.9, "host_share": 0.48}],
         "steps-f16": [STEP | {"preset": "gpt2-bytes", "ms": 20.0, "precision": "f16"}],
         "matmul": [
             {"layout": "NN", "tflops": 41.0},
@@ -52,9 +53,11 @@ def test_targets_are_met_or_missed_by_the_figure():
     assert found["matmul 4096³ by matrix units NN, TFLOP/s"] == (130.0, True)  # what gave wrong numbers does not count
     assert found["gpt2 shape natively: f32's time by f16's"] == (3.0, True)
     assert found["medium natively: host's share of a step"] == (0.04, True)
-    assert len(found) == 6
+    assert found["medium in a tab's way: Python's share of a step"] == (0.03, True), "JavaScript's is not Python's"
+    assert len(found) == 7
     table = gpu_report.table({"adapter": "A", "features": ["f"], "parts": parts, "targets": gpu_report.targets(parts)})
     assert "| medium | f32 | 2.0 | 2.75 | 43.0 | 90 | 0.04 | 3 |" in table and "| **missed** |" in table
+    assert "| medium (tab) | f32 | 2.0 | 2.75 | 43.0 | 90 | Python 0.030, JavaScript 0.450 | 3 |" in table
     lines = table.splitlines()[-3:]
     assert lines == ["NN 2x2 2x2 k32: 130 right", "NN 2x2 2x2 k32: 400 off 7", "NT 2x2 2x2 k32: - no"]
 

@@ -17,8 +17,10 @@ from posttrainllm.backends.gpu.options import Options
 from posttrainllm.backends.gpu.tiles import TENSOR_SMALL, TensorTile, as_choice, key_of, units_key
 from posttrainllm.model.config import GPTConfig
 from posttrainllm.model.program import training_step
+from posttrainllm.ops import KERNEL_IDS, KERNELS
 
 from tests.gpu.test_dawn import SHIPPED, WIDE
+from tests.helpers.cases import ALL_CASES
 
 pytestmark = pytest.mark.native_only(reason="starts Node")
 UNITS = ((16, 16, 16), (8, 8, 8))
@@ -36,6 +38,7 @@ def answers(modules):
     if not dawn or not node:
         pytest.skip("PTL_DAWN is not set (the path of dawn.node from npm's webgpu), or there is no Node")
     script = Path(__file__).parent / "modules.mjs"
+    modules = list(modules)
     asked = json.dumps({"flags": FLAGS, "modules": modules})
     done = subprocess.run(
         [node, str(script), dawn], input=asked, check=False, capture_output=True, text=True, timeout=300
@@ -77,6 +80,21 @@ def test_modules_of_a_training_step(monkeypatch, precision, units):
     matrix = [d for d in found if ("TENSOR", True) in d.constants]
     assert bool(matrix) == (precision == "f16" and bool(units))
     assert not refused(described(found))
+
+
+LATER = [made_of.name for made_of in KERNELS[KERNEL_IDS["lora"] :]]
+
+
+@pytest.mark.parametrize("precision", ["f32", "f16"])
+def test_modules_of_kernels_for_tuning(precision):
+    """At the ranks and widths that change what a shader is made of."""
+    modules = []
+    for name in LATER:
+        for case in ALL_CASES[name]:
+            if case.kind == "usual":
+                lowered = lower(subjects.one_kernel(name, case.sizes, case.params), Options(DEFAULT, precision, subgroups=True))
+                modules += described(lowered.dispatches, str(case))
+    assert len(modules) > len(LATER) and not refused({each["source"] + each["entry"]: each for each in modules}.values())
 
 
 def test_every_tile_of_matrix_units_in_every_layout():

@@ -41,17 +41,20 @@ def test_halves_are_written_anew_when_weights_were_given_and_not_after_steps():
 
     assert refreshes("initial", "step", "step", "evaluation", "writing") == [False, True, False, False, False]
     assert refreshes("initial", "writing", "step") == [False, True, False]
-    upkeep.uploaded(WEIGHT)
+    upkeep.uploaded(WEIGHT, 4)
     assert refreshes("evaluation", "evaluation", "step") == [True, False, False]
-    upkeep.uploaded(address(DLOSS))
-    assert refreshes("step") == [False]
+    for place in (DLOSS, Layout.of(CONFIG).values()["ln_f.weight"]):  # what has no halves: slots, gains, an adapter
+        upkeep.uploaded(address(place), 4)
+        assert refreshes("step") == [False]
+    upkeep.uploaded(address(Layout.of(CONFIG).values()["wte.weight"]), Layout.of(CONFIG).total_bytes)
+    assert refreshes("step") == [True]
 
 
 def test_the_guard_is_let_go_when_weights_were_given():
     tapes, upkeep = lowered("f32"), Upkeep(Options())
     clears = [upkeep.before(tapes[name])[1] for name in ("initial", "evaluation", "step", "step")]
     assert clears == [False, False, True, False]
-    upkeep.uploaded(WEIGHT)
+    upkeep.uploaded(WEIGHT, 4)
     assert [upkeep.before(tapes["step"]) for _ in range(2)] == [(False, True), (False, False)]
 
 

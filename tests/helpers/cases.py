@@ -13,9 +13,9 @@ import pytest
 from posttrainllm.dims import PARTIAL_ELEMENTS, product
 from posttrainllm.ops import KERNELS, Kernel, kernel
 
-BASE = {"B": 2, "T": 11, "R": 19, "C": 37, "H": 3, "D": 20, "I": 23, "O": 41, "V": 61, "N": 131, "S": 7}
-TILES = {"R": (5, 8, 32), "C": (8, 16), "I": (4, 16), "O": (16, 32), "V": (16, 32), "N": (16,), "T": (8, 32, 64), "S": (4,)}
-WRITTEN_OUT = {"B": (1, 3), "H": (1, 2, 5), "D": (1, 16, 20, 32, 40, 64, 67, 96, 128)}
+BASE = {"B": 2, "T": 11, "R": 19, "C": 37, "H": 3, "D": 20, "I": 23, "O": 41, "V": 61, "N": 131, "K": 5, "J": 13, "S": 7}
+TILES = {"R": (5, 8, 32), "C": (8, 16), "I": (4, 16), "O": (16, 32), "V": (16, 32), "N": (16,), "T": (8, 32, 64), "J": (16, 32), "S": (4,)}
+WRITTEN_OUT = {"B": (1, 3), "K": (1, 2, 4, 8, 16, 33), "H": (1, 2, 5), "D": (1, 16, 20, 32, 40, 64, 67, 96, 128)}
 BLOCKS = {  # one element around where work is cut: 256 of a reduced dimension, 512 columns, thousands of elements
     "linear": [{"I": n} for n in (255, 256, 257, 521)]
     + [{"R": 37, "I": 521}, {"O": 511}, {"O": 513, "R": 67}, {"O": 1031, "I": 5}],
@@ -31,6 +31,12 @@ BLOCKS = {  # one element around where work is cut: 256 of a reduced dimension, 
     "attention_cached": [{"T": t, "P": p} for t, p in ((1, 1), (1, 64), (1, 65), (1, 300), (2, 129), (70, 200))]
     + [{"T": 1, "P": 1031, "D": 16, "H": 1}, {"T": 300, "P": 1031, "D": 16, "H": 1}],
     "embedding_at": [{"B": 1, "T": 1, "P": 1031}, {"B": 7, "T": 31, "P": 64}],
+    "layernorm_backward_input": [{"R": 131}, {"C": 257}, {"C": 1031}],
+    "lora": [{"I": n} for n in (256, 257)] + [{"R": 300, "O": 384, "J": 128, "K": 4}, {"J": 300, "K": 64}, {"J": 67, "K": 300}],
+    "lora_backward_hidden": [{"J": n} for n in (256, 257)] + [{"R": 300, "O": 384, "J": 128, "K": 4}, {"K": 300}],
+    "lora_backward_input": [{"R": 300, "I": 128, "K": 4}, {"I": 513, "R": 67}, {"K": 257}],
+    "lora_backward_weight": [{"R": n} for n in (256, 257, 521)]
+    + [{"R": 300, "I": 128, "O": 384, "J": 128, "K": 4}, {"J": 521, "K": 521, "R": 9}],
     "layernorm": [{"R": 131}, {"C": 257}, {"C": 1031}],
     "embedding": [{"B": 7, "T": 31}],
     "embedding_backward": [{"B": 7, "T": 31}],
@@ -42,7 +48,7 @@ BLOCKS = {  # one element around where work is cut: 256 of a reduced dimension, 
     "grad_norm": [{"N": n} for n in (16383, 16384, 16385, 32768, 100003, 300007)],
 }
 ELEMENTWISE = [{"N": n} for n in (8191, 8192, 8193, 16385, 65537, 100003)]
-SUBJECTS = ("x", "qkv", "logits", "a", "grad", "wte", "dx", "dy", "dlogits", "losses", "margins")
+SUBJECTS = ("x", "qkv", "logits", "a", "grad", "wte", "dx", "dy", "dlogits", "dhidden", "losses", "margins")
 EQUAL, SHIFT = 0.7, 1000.0
 LARGE = {
     "attention": 100.0,
@@ -90,11 +96,24 @@ def complete(made_of: Kernel, sizes: dict[str, int], number: int) -> dict[str, i
     return {letter: sizes[letter] for letter in made_of.letters}
 
 
+def fitting(made_of: Kernel, sizes: dict[str, int], params: tuple, kind: str = "usual") -> Case:
+    """A case whose columns J, from the first on, lie inside the O there are."""
+    if made_of.params == (("first", "int"),):
+        sizes = sizes | {"J": min(sizes["J"], sizes["O"])}
+        params = (min(params[0], sizes["O"] - sizes["J"]),)
+    return Case(made_of, sizes, params, kind)
+
+
 PARAMS = {
     "fill": [(-1.5,), (0.0,), (1.0,)],
     "normal": [(1.0, 0), (0.02, 7), (0.25, 1000)],
     "layernorm_backward": [(0,), (1,)],
     "adamw": [(0,), (1,)],
+    "layernorm_backward_input": [(0,), (1,)],
+    "lora": [(0,), (28,)],
+    "lora_backward_hidden": [(0,), (28,)],
+    "lora_backward_input": [(0,), (1,)],
+    "lora_backward_weight": [(0,), (28,)],
 }
 KINDS = {
     "fill": (),
@@ -120,7 +139,7 @@ def derived(*names: str) -> list[Case]:
         number = len(found)
         choices = PARAMS.get(made_of.name, [()])
         sizes = complete(made_of, BASE | changes, number)
-        case = Case(made_of, sizes, choices[number % len(choices)], kind)
+        case = fitting(made_of, sizes, choices[number % len(choices)], kind)
         found[str(case)] = case
 
     for name in names:
@@ -145,7 +164,7 @@ def base_case(name: str, kind: str = "usual", params: tuple | None = None, **cha
     """One case at the base sizes: for mutants, gradients and laws."""
     made_of = kernel(name)
     params = PARAMS.get(name, [()])[-1] if params is None else params
-    return Case(made_of, complete(made_of, BASE | changes, 1), params, kind)
+    return fitting(made_of, complete(made_of, BASE | changes, 1), params, kind)
 
 
 def inputs_for(case: Case) -> dict[str, np.ndarray]:
@@ -230,6 +249,11 @@ def _adamw(case, inputs):
     inputs["recipe"] = np.array([0.25, 0.9, 0.95, 1e-8, 0.5, clip, 1 / (1 - 0.9), 1 / (1 - 0.95)])
 
 
+def _strength(case, inputs):
+    """Neither near 0, where nothing shows, nor 1, where leaving it out would not."""
+    inputs["strength"] = np.array([1.75])
+
+
 def _dpo(case, inputs):
     """Losses are not negative, and beta is what people use."""
     if "losses" in inputs:
@@ -238,6 +262,10 @@ def _dpo(case, inputs):
 
 
 FINISH = {
+    "lora": _strength,
+    "lora_backward_hidden": _strength,
+    "lora_backward_weight": _strength,
+    "layernorm_backward_input": _from_forward("layernorm", ("mean", "rstd")),
     "layernorm_backward": _from_forward("layernorm", ("mean", "rstd")),
     "attention_backward": _from_forward("attention", ("y", "lse")),
     "cross_entropy_backward": _from_forward("cross_entropy", ("lse", "loss")),

@@ -50,28 +50,28 @@ def check_gradient(label, f, x, dx, trials=3, seed=0):
         )
 
 
-def _region(argument):
-    """Where an input lives: integers and what is set from outside have no gradient."""
-    if argument.dtype == "i32":
-        return "inputs"
-    return "slots" if argument.name in ("beta", "reference") else "params"
+SLOTS = ("strength", "reference", "beta")
+"""Inputs that are set from outside at every step: no gradient is taken of them."""
 
 
-def check_op_gradient(case, inputs, replaced=None):
-    """Assert that an op's backward kernels give the gradient of sum(w·output) for a random w, for every float input."""
+def check_op_gradient(case, inputs, replaced=None, frozen=()):
+    """Assert that an op's backward kernels give the gradient of sum(w·output) for a random w, for every float input but
+    the frozen ones (which must get none) and SLOTS. An output that is added to starts from what `inputs` has of it."""
     op, rng = OPS[case.kernel.name], np.random.default_rng(7)
     graph = Graph()
+    regions = {"i32": "inputs", "f32": "params"}
     values = {
-        a.name: Value(a.name, case.kernel.shape(a, case.sizes), a.dtype, _region(a), 0)
+        a.name: Value(a.name, case.kernel.shape(a, case.sizes), a.dtype, "slots" if a.name in SLOTS else regions[a.dtype], 0)
         for a in case.kernel.args
         if a.role == "in"
     }
+    values |= {a.name: Value(a.name, case.kernel.shape(a, case.sizes)) for a in case.kernel.args if a.role == "inout"}
     node = graph.call(case.kernel.name, case.sizes, case.params, **values)
     scalar = "loss" in node.values  # of cross_entropy's outputs the mean loss alone is differentiated
     output = node.arg("loss") if scalar else node.written()[0]
     weights = rng.standard_normal(1 if scalar else output.shape)
     dy = Value("dy", weights.shape, "f32", "slots", 0)
-    builder = Builder(graph, {name for name, value in values.items() if value.region == "params"})
+    builder = Builder(graph, {name for name, value in values.items() if value.region == "params"} - set(frozen))
     builder.add_gradient(output, dy)
     op.gradient(builder, node, dy)
     given = {value: np.array(inputs[name], np.float64) for name, value in values.items()}
@@ -82,6 +82,9 @@ def check_op_gradient(case, inputs, replaced=None):
         if value.region != "params":
             continue
         gradient = builder.gradient_of(value)
+        if name in frozen:
+            assert gradient is None, f"{case}: {name} is frozen"
+            continue
         assert gradient is not None, f"{case}: no gradient reaches {name}"
 
         def f(x, value=value):

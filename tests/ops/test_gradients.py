@@ -9,8 +9,8 @@ from tests.helpers.gradients import NoSignal, check_gradient, check_op_gradient
 
 SIZES = [
     {},
-    {"T": 1, "R": 5, "C": 7, "N": 6, "I": 3, "O": 8, "V": 13},
-    {"B": 3, "T": 7, "H": 2, "D": 5, "R": 8, "C": 8, "I": 11, "O": 4, "V": 9},
+    {"T": 1, "R": 5, "C": 7, "N": 6, "I": 3, "O": 8, "V": 13, "K": 1, "J": 1},
+    {"B": 3, "T": 7, "H": 2, "D": 5, "R": 8, "C": 8, "I": 11, "O": 4, "V": 9, "K": 4, "J": 2},
 ]
 
 
@@ -30,6 +30,31 @@ def test_cross_entropy_on_hard_targets(kind):
 def test_embedding_with_one_repeated_token():
     case = base_case("embedding", "repeated")
     check_op_gradient(case, inputs_for(case))
+
+
+FROZEN = [
+    ("layernorm", ("weight", "bias")),
+    ("layernorm", ("x",)),
+    ("layernorm", ("weight",)),
+    ("layernorm", ("x", "bias")),
+    ("linear", ("weight", "bias")),
+    ("linear", ("weight",)),
+    ("linear", ("x", "bias")),
+    ("embedding", ("wte",)),
+    ("embedding", ("wpe",)),
+    ("unembed", ("wte",)),
+    ("unembed", ("x",)),
+    ("lora", ("x",)),
+    ("lora", ("up",)),
+    ("lora", ("down", "x")),
+    ("lora", ("down", "up")),
+]
+
+
+@pytest.mark.parametrize(("name", "frozen"), FROZEN, ids=lambda value: value if isinstance(value, str) else "-".join(value))
+def test_some_inputs_may_be_frozen(name, frozen):
+    case = base_case(name)
+    check_op_gradient(case, inputs_for(case), frozen=frozen)
 
 
 def test_a_check_without_signal_is_refused():

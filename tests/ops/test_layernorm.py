@@ -19,7 +19,7 @@ def forward(machine, x, weight=None, bias=None):
     return call(machine, "layernorm", SIZES, x=x, weight=weight, bias=np.zeros(C) if bias is None else bias)
 
 
-@over_cases("layernorm", "layernorm_backward")
+@over_cases("layernorm", "layernorm_backward", "layernorm_backward_input")
 def test_parity(machine, case):
     check_parity(machine, case)
 
@@ -90,3 +90,15 @@ def test_a_row_does_not_depend_on_the_others(machine):
     for r in (0, 40, 66):
         alone = call(machine, "layernorm", {"R": 1, "C": 37}, **inputs | {"x": inputs["x"][r : r + 1]})["y"]
         assert np.array_equal(alone[0], y[r])
+
+
+@pytest.mark.parametrize("accumulate", [0, 1])
+@pytest.mark.parametrize("changes", [{}, {"R": 67, "C": 16}, {"R": 131, "C": 257}, {"C": 1}])
+def test_the_input_gradient_alone_has_the_same_bits(machine, changes, accumulate):
+    """Freezing gain and bias changes no bit of what flows on."""
+    case = base_case("layernorm_backward", params=(accumulate,), **changes)
+    inputs = inputs_for(case)
+    both = call(machine, "layernorm_backward", case.sizes, (accumulate,), **inputs)["dx"]
+    inputs = {name: value for name, value in inputs.items() if name not in ("dweight", "dbias")}
+    alone = call(machine, "layernorm_backward_input", case.sizes, (accumulate,), **inputs)["dx"]
+    assert alone.tobytes() == both.tobytes()

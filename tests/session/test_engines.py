@@ -123,6 +123,15 @@ async def test_switching_with_a_model_that_is_not_training_and_without_one(asker
     assert (await asker.wait("stopped"))["step"] == 32
 
 
+@scenario
+async def test_the_largest_sizes_come_and_go_with_the_gpu(asker):
+    asker.session.host.reach_bytes = 1 << 30  # a page's memory
+    for name, offered in (("webgpu", True), ("cpu", False), ("webgpu", True)):
+        told = await asker.call("engine.use", "engine", name=name)
+        assert ("gpt2" in told["presets"], "behemoth" in told["presets"]) == (offered, offered), name
+        assert told["presets"]["medium"]["parameters"] > 1e5
+
+
 async def on_a_gpu(asker, **training):
     await asker.call("engine.use", "engine", name="webgpu")
     await begin(asker, **training)

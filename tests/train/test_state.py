@@ -103,7 +103,9 @@ def test_everything_of_a_run_comes_back(any_machine):
     list(trainer.run(7))
     checkpoint = saved(trainer)
     assert checkpoint.resumable and checkpoint.step == 7 and checkpoint.config == TINY.to_dict()
-    assert checkpoint.corpus == {"name": "rhymes", "sha256": text().sha256, "bytes": len(text().data)}
+    assert checkpoint.corpus == {
+        "name": "rhymes", "sha256": text().sha256, "bytes": len(text().data), "bytes_per_token": 1, "evaluated_bytes_per_token": 1,
+    }  # fmt: skip
     assert checkpoint.created and checkpoint.app_version and checkpoint.rng == {"seed": 1}
     assert checkpoint.last("validation_loss_nats") == trainer.validation_loss_nats
     wanted, before = trainer.model.weights_sha256(), state_bytes(trainer.model)

@@ -83,7 +83,7 @@ def test_reports_and_history_tell_the_same(any_machine):
         and "13 steps" in reports[-1].message
     )
     assert steps[0].to_dict()["event"] == "step" and set(steps[0].to_dict()) == {
-        "event", "step", "loss_nats", "gradient_norm", "learning_rate", "tokens", "seconds",
+        "event", "step", "loss_nats", "gradient_norm", "learning_rate", "tokens", "seconds", "bits_per_byte",
     }  # fmt: skip
 
 

@@ -130,7 +130,7 @@ class WebGPUMachine:
         data = memoryview(data).cast("B")
         buffer, offset = self._place(address, len(data))
         self._tokens.uploaded(address, data)
-        self._upkeep.uploaded(address)
+        self._upkeep.uploaded(address, len(data))
         self._call(self._queue.write_buffer, buffer, offset, data)
 
     def download(self, address: int, nbytes: int) -> bytes:

@@ -131,7 +131,7 @@ class WebGPUMachine:
         data = memoryview(data).cast("B")
         index, offset = self._place(address, len(data))
         self._tokens.uploaded(address, data)
-        self._upkeep.uploaded(address)
+        self._upkeep.uploaded(address, len(data))
         self._call(self._write, index, offset, to_js(data))
 
     async def download_async(self, address: int, nbytes: int) -> bytes:

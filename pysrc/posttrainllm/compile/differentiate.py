@@ -2,9 +2,13 @@
 
 A Value that no trainable parameter reaches gets no gradient. The two sides of a residual add share one gradient buffer,
 into which layernorm's backward adds; where another reader still waits for that buffer, a fresh one is made instead.
+Any subset of parameters may be trained: nothing is computed below the lowest of them, and what is frozen gets no gradient
+(in a kernel that gives several, scratch in the arena).
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from ..ops import OPS
 from .graph import Graph, Node, Value
@@ -13,8 +17,8 @@ from .graph import Graph, Node, Value
 class Builder:
     """What an op's gradient rule may do. It knows which Values need a gradient and which buffer holds each."""
 
-    def __init__(self, graph: Graph, trainable: set[str]) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, trainable: set[str], frozen_bytes: int = 0) -> None:
+        self.graph, self._frozen_bytes = graph, frozen_bytes
         self._gradients: dict[Value, Value] = {}
         self._owners: dict[Value, set[Value]] = {}
         self._needed: set[Value] = set()
@@ -39,10 +43,16 @@ class Builder:
         return self.graph.call(name, sizes, params, out=label, **values).values
 
     def parameter_gradient(self, parameter: Value) -> Value:
-        """The gradient of a parameter: the same offset in the flat gradient region."""
+        """The gradient of a parameter: its offset in the flat gradient region, less the frozen bytes before it there.
+
+        A frozen one's is scratch: a kernel that gives several gradients is asked for all of them where one is needed.
+        """
+        if not self.needs(parameter):
+            return Value(f"d({parameter.name})", parameter.shape)
         gradient = self._gradients.get(parameter)
         if gradient is None:
-            gradient = Value(f"d({parameter.name})", parameter.shape, "f32", "grads", parameter.offset_bytes)
+            offset = parameter.offset_bytes - self._frozen_bytes
+            gradient = Value(f"d({parameter.name})", parameter.shape, "f32", "grads", offset)
             self._gradients[parameter] = gradient
         return gradient
 
@@ -86,22 +96,39 @@ class Builder:
                 self._owners[gradient].discard(value)
 
 
-def differentiate(graph: Graph, loss: Value, dloss: Value, trainable: set[str]) -> Builder:
+def differentiate(graph: Graph, loss: Value, dloss: Value, trainable: set[str], frozen_bytes: int = 0) -> Builder:
     """Append to `graph` the gradients of `loss` [2] (its first element) scaled by dloss [1].
 
-    trainable holds parameter names. Returns the Builder, which knows the gradient Value of every Value.
+    trainable holds parameter names; frozen_bytes of parameters stand before the first of them and have no place in the
+    gradient region. Returns the Builder, which knows the gradient Value of every Value.
     """
-    builder = Builder(graph, trainable)
+    builder = Builder(graph, trainable, frozen_bytes)
+    if not builder.needs(loss):
+        return builder
     forward = list(graph.nodes)
     builder.add_gradient(loss, dloss)
-    for node in reversed(forward):
-        op = OPS.get(node.kernel.name)
-        if op is None:
-            continue
-        for value in node.written():
-            dy = builder.gradient_of(value)
+    for group in _backward_order(forward):
+        for node in group:
+            op = OPS.get(node.kernel.name)
+            written = node.written() if op else ()
+            dy = next((dy for value in written if (dy := builder.gradient_of(value)) is not None), None)
             if dy is not None:
                 op.gradient(builder, node, dy)
-                break
-        builder.release(node)
+        for node in group:
+            builder.release(node)
     return builder
+
+
+def _backward_order(forward: list[Node]) -> Iterator[list[Node]]:
+    """Last first; nodes that added to a Value in place come right after the node that made it.
+
+    All of them read one dy, so their order is free, and in this one a linear writes dx and its adapters add to it.
+    """
+    later: dict[Value, list[Node]] = {}
+    for node in reversed(forward):
+        added_to = [node.arg(a.name) for a in node.kernel.args if a.role == "inout"]
+        if added_to and node.kernel.name in OPS:
+            later.setdefault(added_to[0], []).append(node)
+        else:
+            yield [node, *(each for value in node.written() for each in later.pop(value, ()))]
+    yield from later.values()

@@ -131,16 +131,22 @@ IGNORED = (-100).to_bytes(4, "little", signed=True)
 """A target that does not count."""
 
 
+def evaluation_starts(tokens: int, context: int, count: int) -> list[int]:
+    """Where the windows of an evaluation of about `count` of so many tokens begin; the targets of each are the `context` tokens
+    after its first."""
+    windows = (tokens - 1) // context
+    wanted = min(windows, max(1, count // context))
+    return [windows * i // wanted * context for i in range(wanted)]
+
+
 def evaluation_batches(tokens, context: int, batch: int, count: int) -> list[tuple[bytes, bytes]]:
     """Fixed windows spread evenly over `tokens`, about `count` tokens in all, in batches of (tokens, targets) [B,T] i32.
 
     Which windows they are does not depend on `batch`. Rows that a last batch lacks are zeros with ignored targets.
     """
-    windows = (len(tokens) - 1) // context
-    wanted = min(windows, max(1, count // context))
-    starts = [windows * i // wanted * context for i in range(wanted)]
+    starts = evaluation_starts(len(tokens), context, count)
     made = []
-    for first in range(0, wanted, batch):
+    for first in range(0, len(starts), batch):
         rows = starts[first : first + batch]
         inputs = b"".join(tokens_to_i32(tokens[s : s + context]) for s in rows)
         targets = b"".join(tokens_to_i32(tokens[s + 1 : s + context + 1]) for s in rows)

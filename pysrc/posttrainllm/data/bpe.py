@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ..backends.bpe import BpeEngine, open_bpe, open_bpe_async
 from ..errors import DataError
@@ -172,21 +172,40 @@ class BPETokenizer:
 
     @classmethod
     async def train_async(
-        cls, data: bytes, vocabulary: int, specials: Sequence[str] = (), minimum: int = MINIMUM
+        cls, data: bytes, vocabulary: int, specials: Sequence[str] = (), minimum: int = MINIMUM, progress=None
     ) -> BPETokenizer:
-        """`train`, where the engine must be waited for (a tab)."""
+        """`train`, where the engine must be waited for (a tab). `progress(bytes counted, bytes in all)` is awaited now and then."""
         _check_training(data, vocabulary, specials, minimum)
-        engine = await open_bpe_async(runs(), len(data)) or ReferenceBpe()
-        return cls._trained(engine, data, vocabulary, specials, minimum)
+        engine, done = await open_bpe_async(runs(), len(data)) or ReferenceBpe(), 0
+        for piece in cls._counting(engine, data):
+            done += len(piece)
+            if progress is not None:
+                await progress(done, len(data))
+        return cls._merging(engine, vocabulary, specials, minimum)
 
     @classmethod
     def _trained(
         cls, engine: BpeEngine, data: bytes, vocabulary: int, specials: Sequence[str], minimum: int
     ) -> BPETokenizer:
+        for _ in cls._counting(engine, data):
+            pass
+        return cls._merging(engine, vocabulary, specials, minimum)
+
+    @staticmethod
+    def _counting(engine: BpeEngine, data: bytes) -> Iterator[bytes]:
+        """Count the words of a text, piece after piece: each is given when it was counted. Closes the engine where that fails."""
         try:
             engine.load(array("i", sorted(range(256), key=BYTE_ORDER.__getitem__)))
             for piece in pieces(data):
                 engine.count(piece)
+                yield piece
+        except BaseException:
+            engine.close()
+            raise
+
+    @classmethod
+    def _merging(cls, engine: BpeEngine, vocabulary: int, specials: Sequence[str], minimum: int) -> BPETokenizer:
+        try:
             learned = engine.train(vocabulary - 256 - len(specials), minimum)
         finally:
             engine.close()

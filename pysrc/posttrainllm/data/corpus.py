@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import hashlib
-import math
 from copy import copy
 from importlib import resources
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 from ..configs import load
 from ..errors import DataError
 from ..model.config import GPTConfig
+from .bits import bits_per_byte
 from .tokenizers import ByteTokenizer
 
 LIMIT_BYTES = 512 * 1024 * 1024
@@ -65,9 +65,16 @@ class Corpus:
 
     def bits_per_byte(self, loss_nats: float, part: str = "validation") -> float:
         """A mean loss a token of a part ("train" or "validation") as bits a byte of text, which compares over tokenizers."""
-        tokens = len(self.train if part == "train" else self.validation)
-        nbytes = self.split if part == "train" else len(self.data) - self.split
-        return loss_nats * tokens / max(1, nbytes) / math.log(2)
+        return bits_per_byte(loss_nats, self.bytes_per_token(part))
+
+    def bytes_per_token(self, part: str = "train") -> float:
+        """Bytes that a token of a part ("train" or "validation") stands for on average."""
+        nbytes, tokens = (self.split, len(self.train)) if part == "train" else (len(self.data) - self.split, len(self.validation))
+        return nbytes / tokens if nbytes else 1.0
+
+    def evaluated_bytes_per_token(self, context: int, count: int) -> float:
+        """The same over the very tokens whose loss an evaluation of about `count` tokens takes (GPT.evaluate), not an average of the part."""
+        return 1.0
 
     @classmethod
     def from_text(cls, text: str, name: str = "pasted text") -> Corpus:

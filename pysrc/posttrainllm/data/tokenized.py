@@ -6,6 +6,7 @@ import hashlib
 import sys
 from array import array
 
+from .batches import evaluation_starts
 from .corpus import Corpus
 
 
@@ -51,6 +52,13 @@ class TokenizedCorpus(Corpus):
     def tokens(self, tokenizer) -> Corpus:
         """The same text as another tokenizer's tokens."""
         return Corpus(self.name, self.data, self.validation_fraction).tokens(tokenizer)
+
+    def evaluated_bytes_per_token(self, context: int, count: int) -> float:
+        """Bytes over tokens of an evaluation's targets; see Corpus."""
+        tokens, lengths = self._validation, [len(token) for token in self.tokenizer.tokens]
+        starts = evaluation_starts(len(tokens), context, count)
+        nbytes = sum(lengths[token] for start in starts for token in tokens[start + 1 : start + context + 1])
+        return nbytes / max(1, len(starts) * context)
 
     def facts(self) -> dict:
         """Those of the text, and how it is tokenized."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 from ..errors import DataError, FormatError
@@ -39,6 +40,17 @@ class ByteTokenizer:
     def to_dict(self) -> dict:
         """What a checkpoint keeps."""
         return {"name": self.name, "vocabulary": self.vocabulary}
+
+
+def facts(settings: dict) -> dict:
+    """What a list says of the tokenizer that a checkpoint keeps: name, vocabulary, and a short sha256 that is equal only for the same
+    one ("" for bytes)."""
+    name, vocabulary, text = settings.get("name"), settings.get("vocabulary"), settings.get("json")
+    return {
+        "name": name if isinstance(name, str) else "",
+        "vocabulary": vocabulary if isinstance(vocabulary, int) else 0,
+        "sha256": hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16] if isinstance(text, str) else "",
+    }
 
 
 def from_dict(settings: dict) -> ByteTokenizer | BPETokenizer:

@@ -12,6 +12,7 @@ from ..waiting import each_now
 from .sampler import Sampler, SamplerSettings
 
 if TYPE_CHECKING:  # a text without a constraint needs none of it, and the tab's start not its time
+    from .choices import Choice
     from .constrain import Constraint, Guide, State
 
 
@@ -20,12 +21,14 @@ class Piece:
     """A bit of text: what became readable with this token ("" inside a character), tokens so far, seconds so far.
 
     reason is None until the last piece: then "length", "stop", or "complete" for a text that its constraint accepts.
+    choice is what the model held likely there, where that was asked for.
     """
 
     text: str
     tokens: int
     seconds: float
     reason: str | None = None
+    choice: Choice | None = None
 
 
 def write(model, prompt: str, tokens: int = 200, **how) -> Iterator[Piece]:
@@ -40,12 +43,13 @@ def write(model, prompt: str, tokens: int = 200, **how) -> Iterator[Piece]:
 
 def write_async(
     model, prompt: str, tokens: int = 200, *, stop: tuple[str, ...] | str = (), constraint: Constraint | None = None, end: str = "model",
-    **sampler,
+    choices: int = 0, **sampler,
 ) -> AsyncIterator[Piece]:  # fmt: skip
     """`write` for code that awaits.
 
     constraint: what the text after the prompt must be (see constrain/); it is whole when it ends, unless a stop string cuts it. It
     masks the logits before the sampler's filters. end ("model", "first", "longest") tells where it ends: see constrain/guide.py.
+    choices: how many of the likeliest tokens each Piece tells of (Piece.choice); 0 costs nothing.
     """
     settings = SamplerSettings(**sampler)
     if isinstance(tokens, bool) or not isinstance(tokens, int) or not 1 <= tokens <= 1_000_000:
@@ -62,11 +66,23 @@ def write_async(
 
         guide = Guide(constraint, end)
         state = guide.start(tokens, model.tokenizer)
-    return _write(model, seen, tokens, tuple(s for s in stops if s), Sampler(settings), guide, state)
+    return _write(model, seen, tokens, tuple(s for s in stops if s), Sampler(settings), guide, state, _judge(choices))
+
+
+def _judge(count: int):
+    """(logits, token) to Piece.choice."""
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        raise ConfigError("write", "choices is a whole number, 0 for none", f"{count!r} came", "change it")
+    if not count:
+        return lambda logits, token: None
+    from .choices import MOST, choice_of
+
+    return lambda logits, token: choice_of(logits, token, min(count, MOST))
 
 
 async def _write(
-    model, seen: list[int], tokens: int, stop: tuple[str, ...], sampler: Sampler, guide: Guide | None, state: State | None
+    model, seen: list[int], tokens: int, stop: tuple[str, ...], sampler: Sampler, guide: Guide | None, state: State | None,
+    judge,
 ) -> AsyncIterator[Piece]:
     started, stream, held = time.perf_counter(), model.tokenizer.stream(), ""
     context, vocabulary = model.config.context, model.tokenizer.vocabulary
@@ -77,7 +93,8 @@ async def _write(
         window, left = seen[window_start(len(seen), context) :], tokens - count + 1
         logits = await model.logits_async(window)
         allowed = None if guide is None else guide.allowed(state, left)
-        token = sampler.draw(logits[:vocabulary], window, allowed)  # a model may have more rows than there are tokens
+        logits = logits[:vocabulary]  # a model may have more rows than there are tokens
+        token = sampler.draw(logits, window, allowed)
         if guide is not None:
             state = guide.take(state, token, left)
             if state is None:
@@ -90,11 +107,12 @@ async def _write(
             held += stream.finish()
         cut, ended = _until_stop(held, stop)
         if ended:
-            yield Piece(cut, count, time.perf_counter() - started, "stop")
+            yield Piece(cut, count, time.perf_counter() - started, "stop", judge(logits, token))
             return
         keep = 0 if last else _might_begin_stop(held, stop)
         shown, held = held[: len(held) - keep], held[len(held) - keep :]
-        yield Piece(shown, count, time.perf_counter() - started, ("length" if guide is None else "complete") if last else None)
+        reason = ("length" if guide is None else "complete") if last else None
+        yield Piece(shown, count, time.perf_counter() - started, reason, judge(logits, token))
         if last:
             return
     yield Piece(held, count - 1, time.perf_counter() - started, "complete")

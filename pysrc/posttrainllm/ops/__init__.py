@@ -1,6 +1,6 @@
 """The ops: one file each, forward beside backward, in the order that gives kernels their ids on the tape."""
 
-from . import add, attention, cross_entropy, dpo, embedding, gelu, layernorm, linear, unembed
+from . import add, attention, cross_entropy, dpo, embedding, gelu, layernorm, linear, lora, unembed
 from .adamw import ADAMW
 from .fill import FILL
 from .grad_norm import GRAD_NORM
@@ -18,6 +18,7 @@ OPS: dict[str, Op] = {
         add.OP,
         unembed.OP,
         cross_entropy.OP,
+        lora.OP,
         dpo.OP,
     )
 }
@@ -26,6 +27,11 @@ OPS: dict[str, Op] = {
 _LATER: tuple[Kernel, ...] = (
     embedding.EMBEDDING_AT,
     attention.ATTENTION_CACHED,
+    lora.LORA,
+    lora.LORA_BACKWARD_HIDDEN,
+    lora.LORA_BACKWARD_INPUT,
+    lora.LORA_BACKWARD_WEIGHT,
+    layernorm.LAYERNORM_BACKWARD_INPUT,
     dpo.DPO,
     dpo.DPO_BACKWARD,
     cross_entropy.CROSS_ENTROPY_BACKWARD_ROWS,

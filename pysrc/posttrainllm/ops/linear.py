@@ -20,15 +20,15 @@ def _backward_weight(sizes, params, x, dy, dweight, dbias):
 
 
 def _gradient(builder, node, dy):
-    x, weight = node.arg("x"), node.arg("weight")
-    if builder.needs(weight):
+    x, weight, bias = node.arg("x"), node.arg("weight"), node.arg("bias")
+    if builder.needs(weight) or builder.needs(bias):
         builder.call(
             "linear_backward_weight",
             node.sizes,
             x=x,
             dy=dy,
             dweight=builder.parameter_gradient(weight),
-            dbias=builder.parameter_gradient(node.arg("bias")),
+            dbias=builder.parameter_gradient(bias),
         )
     if builder.needs(x):
         dx = builder.call("linear_backward_input", node.sizes, dy=dy, weight=weight)["dx"]

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
 from .. import __version__
 from ..compile.tape import address
@@ -24,6 +25,7 @@ from .engines import Engines
 from .host import Host
 from .messages import checked
 from .runs import Runs
+from .tokens import Tokens
 from .training import Training
 from .writing import Writing
 
@@ -43,6 +45,7 @@ class Session:
         self.training = Training(self)
         self.writing = Writing(self)
         self.runs = Runs(self)
+        self.tokens = Tokens(self)
         self._closed = False
         self._flops: tuple = (None, 0)
         self._handlers = {
@@ -57,10 +60,8 @@ class Session:
             "train.stop": self.training.stop,
             "train.extend": self.training.extend,
             "train.save": self.training.save_now,
-            "write.start": self.writing.start,
-            "write.stop": self.writing.stop,
             "settings": self.training.settings,
-        } | self.runs.handlers()
+        } | self.runs.handlers() | self.tokens.handlers() | self.writing.handlers()
 
     # Events and the loop
 
@@ -90,23 +91,26 @@ class Session:
         self.engine = self.engines.describe(machine)
         await self.measure(machine)
         machine.close()
-        presets = {
-            name: settings | {"parameters": GPTConfig(**settings).parameter_count()}
-            for name, settings in load("presets").items()
-            if self.engine["name"] == "webgpu" or self.host.reach_bytes is None or name not in ("gpt2", "behemoth")
-        }
         self.emit(
             "ready",
             version=__version__,
             engines=self.engines.all(),
             threads=getattr(machine, "threads", 1),
             isolated=self.host.isolated,
-            presets=presets,
+            presets=self.presets(),
             training=load("training"),
             storage=await self.runs.storage(),
             runs=await self.runs.rows(),
             seconds=time.perf_counter() - began,
         )
+
+    def presets(self) -> dict[str, dict]:
+        """Sizes to choose from on the engine in use, with their parameters: the largest need a GPU where memory is a page's."""
+        return {
+            name: settings | {"parameters": GPTConfig(**settings).parameter_count()}
+            for name, settings in load("presets").items()
+            if self.engine["name"] == "webgpu" or self.host.reach_bytes is None or name not in ("gpt2", "behemoth")
+        }
 
     async def measure(self, machine) -> None:
         """How fast a machine is that no model uses yet: what plans are reckoned by."""
@@ -157,27 +161,29 @@ class Session:
 
     # Corpus
 
-    def set_corpus(self, corpus: Corpus, identity: int | None) -> None:
-        """Make `corpus` the one to train on and tell its facts."""
+    async def set_corpus(self, corpus: Corpus, identity: int | None) -> None:
+        """Make `corpus` the one to train on and tell its facts; a tokenizer that is learned from the text is learned anew."""
         self.corpus = corpus
         facts = corpus.facts()
         warnings = corpus.advice(GPTConfig.preset("tiny"))
         self.emit("corpus", reply_to=identity, **facts, warnings=warnings, notes=[])
+        await self.tokens.follow()
 
     async def _corpus_bundled(self, identity: int | None) -> None:
-        self.set_corpus(await self.host.bundled_corpus(), identity)
+        await self.set_corpus(await self.host.bundled_corpus(), identity)
 
     async def _corpus_text(self, identity: int | None, text: str, name: str = "Pasted text") -> None:
-        self.set_corpus(Corpus.from_text(text, name), identity)
+        await self.set_corpus(Corpus.from_text(text, name), identity)
 
     async def _corpus_file(self, identity: int | None, buffer, name: str = "file") -> None:
-        self.set_corpus(Corpus.from_bytes(self.host.to_bytes(buffer), name), identity)
+        await self.set_corpus(Corpus.from_bytes(self.host.to_bytes(buffer), name), identity)
 
     # Plan and model
 
     def config_of(self, preset: str | None, config: dict | None) -> GPTConfig:
-        """The GPTConfig a request names (default medium)."""
-        return GPTConfig.from_dict(config) if config is not None else GPTConfig.preset(preset or "medium")
+        """The GPTConfig a request names (default medium), with the vocabulary of the tokenizer that is chosen."""
+        chosen = GPTConfig.from_dict(config) if config is not None else GPTConfig.preset(preset or "medium")
+        return chosen if self.tokens.tokenizer.name == "bytes" else replace(chosen, vocabulary=self.tokens.tokenizer.vocabulary)
 
     async def _plan(self, identity: int | None, preset=None, config=None, training=None) -> None:
         chosen = self.config_of(preset, config)
@@ -193,11 +199,11 @@ class Session:
                 "Choose a smaller size or a smaller batch."
             )
         seconds = program.step.plan.graph.flops() / self.rate_flops if self.rate_flops else None
-        warnings = []
-        if self.corpus is not None:
-            warnings = self.corpus.advice(chosen)
+        warnings, corpus = [], self.tokens.text()
+        if corpus is not None:
+            warnings = corpus.advice(chosen)
             try:
-                self.corpus.check(chosen)
+                corpus.check(chosen)
             except DataError as error:
                 warnings.append(str(error))
         step_tokens = chosen.batch * chosen.context
@@ -212,7 +218,7 @@ class Session:
             seconds_estimate=seconds and seconds * settings["steps"],
             tokens_per_step=step_tokens,
             default_learning_rate=default_learning_rate(chosen.channels),
-            passes_over_corpus=self.corpus and settings["steps"] * step_tokens / len(self.corpus.train),
+            passes_over_corpus=corpus and settings["steps"] * step_tokens / max(1, len(corpus.train)),
             warnings=warnings,
         )
 

@@ -66,7 +66,7 @@ class Engines:
         trainer = session.training.trainer
         session.emit(
             "engine", reply_to=identity, engine=session.engine, engines=self.all(), step=trainer.step if trainer else None,
-            memory=session.model.memory() if session.model else None,
+            memory=session.model.memory() if session.model else None, presets=session.presets(),
         )
 
     async def _move(self, machine) -> None:

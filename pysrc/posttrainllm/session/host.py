@@ -92,6 +92,9 @@ class Host:
         """Chunks as the one buffer that an event carries."""
         return b"".join(chunks)
 
+    async def load_lark(self) -> None:
+        """What reads grammars is there, or an import of it tells that it is not."""
+
     async def keep_text(self, corpus: Corpus) -> None:
         """Keep a person's own text, so that its runs can go on later."""
         self._texts[corpus.sha256] = (corpus.name, corpus.data)

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import time
 
+from ..backends.bpe import prepare
 from ..data.corpus import Corpus
 from ..errors import ConfigError, DataError, FormatError, PostTrainError, StoreError
 from ..model.config import GPTConfig
 from ..model.live import RESERVE_BYTES
 from ..model.program import Program
+from ..store.bits import bytes_per_token
 from ..store.buffers import nbytes
 from ..store.checkpoint import Checkpoint, history_text
 from ..store.runs import Run, RunInfo
 from ..train.state import check_run, checkpoint_of, model_of, trainer_of
+from .tokens import facts_of
 
 
 class Runs:
@@ -106,6 +109,9 @@ class Runs:
             "parameters": info.parameters,
             "loss_nats": info.loss_nats,
             "validation_loss_nats": info.validation_loss_nats,
+            "bits_per_byte": info.bits_per_byte,
+            "tokenizer": info.tokenizer,
+            "vocabulary": info.vocabulary,
             "created": info.created,
             "updated": info.updated,
             "bytes": info.bytes,
@@ -173,6 +179,7 @@ class Runs:
         need = sum(program.region_bytes().values()) + RESERVE_BYTES
         session.training.trainer = None
         session.drop_model()
+        await prepare()  # a run's own tokenizer may be one that an engine runs
         machine = await session.host.open_machine(need)
         try:
             if going_on:
@@ -206,11 +213,15 @@ class Runs:
             run_id=run.id,
             name=run.name,
             config=checkpoint.config,
+            parameters=checkpoint.parameters,
+            tokenizer=facts_of(self._session.model.tokenizer),
             training=checkpoint.training,
             step=checkpoint.step,
             history=[[row.get("step"), row.get("loss_nats"), row.get("gradient_norm"), row.get("learning_rate")] for row in rows],
             evals=[[row.get("step"), row["validation_loss_nats"]] for row in rows if row.get("validation_loss_nats") is not None],
             corpus={"name": checkpoint.corpus.get("name"), "sha256": checkpoint.corpus.get("sha256"), "available": corpus is not None},
+            bytes_per_token=bytes_per_token(checkpoint, "bytes_per_token"),
+            evaluated_bytes_per_token=bytes_per_token(checkpoint, "evaluated_bytes_per_token"),
             resumable=checkpoint.resumable,
             note=run.recovered,
             memory=self._session.model.memory(),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 
+from ..data.bits import bits_per_byte
 from ..errors import ConfigError, DeviceError, PostTrainError, StoreError
 from ..train.reports import EvalReport, StepReport, StoppedReport
 from ..train.settings import training_settings
@@ -15,6 +16,7 @@ from ..train.trainer import Trainer
 from .host import PAUSE, STOP
 from .live_sample import LiveSample
 from .messages import finite
+from .tokens import facts_of
 
 EVENTS_PER_SECOND = 8
 
@@ -50,12 +52,14 @@ class Training:
         settings = training_settings(training, chosen.channels)
         if session.corpus is None:
             session.corpus = await session.host.bundled_corpus()
-        session.corpus.check(chosen)
+        corpus, tokenizer = session.tokens.text(), session.tokens.tokenizer
+        corpus.check(chosen)
         session.runs.let_go()
         self.trainer = None
         model = await session.make_model(chosen)
+        model.tokenizer = tokenizer
         model.initialise(settings["seed"])
-        self.trainer = Trainer(model, session.corpus, settings)
+        self.trainer = Trainer(model, corpus, settings)
         label = name or f"{session.corpus.name}, {preset or 'custom'}"
         await session.runs.hold_new(label, identity)
         await self._keep_text()
@@ -87,6 +91,9 @@ class Training:
             config=trainer.model.config.to_dict(),
             training=trainer.settings,
             parameters=trainer.model.config.parameter_count(),
+            tokenizer=facts_of(trainer.model.tokenizer),
+            bytes_per_token=trainer.bytes_per_token,
+            evaluated_bytes_per_token=trainer.evaluated_bytes_per_token,
             step=trainer.step,
             steps=until,
             engine=session.engine | {"description": trainer.model.machine.description},
@@ -194,7 +201,9 @@ class Training:
                 seconds += report.seconds
             elif isinstance(report, EvalReport):
                 loss = finite(report.validation_loss_nats)
-                self._session.emit("eval", step=report.step, validation_loss_nats=loss, best=report.best)
+                self._session.emit(
+                    "eval", step=report.step, validation_loss_nats=loss, best=report.best, bits_per_byte=finite(report.bits_per_byte)
+                )
             elif isinstance(report, StoppedReport):
                 await self.finish(report.reason, report.message)
         if seconds and self.active and now - self._sent >= 1 / EVENTS_PER_SECOND:
@@ -233,7 +242,7 @@ class Training:
             steps=trainer.until,
             loss_nats=last["loss_nats"],
             perplexity=math.exp(min(last["loss_nats"], 700.0)),
-            bits_per_byte=last["loss_nats"] / math.log(2),
+            bits_per_byte=bits_per_byte(last["loss_nats"], trainer.bytes_per_token),
             gradient_norm=last["gradient_norm"],
             learning_rate=last["learning_rate"],
             tokens_per_second=rate,
@@ -271,7 +280,9 @@ class Training:
             if trainer.history and trainer.history[-1]["validation_loss_nats"] is None:
                 report = await trainer.evaluate_async()
                 loss = finite(report.validation_loss_nats)
-                self._session.emit("eval", step=report.step, validation_loss_nats=loss, best=report.best)
+                self._session.emit(
+                    "eval", step=report.step, validation_loss_nats=loss, best=report.best, bits_per_byte=finite(report.bits_per_byte)
+                )
         self._step_event(time.perf_counter())
         saved = await self.save()
         self._reports, self._closing = None, True

@@ -1,11 +1,16 @@
-"""Writing as a Session does it: a few tokens a turn, also between training steps. Events: token, wrote."""
+"""Writing as a Session does it: a few tokens a turn, also between training steps.
+
+Events: writing (it begins: how much of the prompt the model sees), token, wrote.
+"""
 
 from __future__ import annotations
 
 import time
 
-from ..decode.generate import write_async
+from ..decode.generate import window_start, write_async
 from ..errors import ConfigError, DeviceError
+from .messages import finite
+from .rules import Rules
 
 TURN_SECONDS = 0.03
 
@@ -15,21 +20,39 @@ class Writing:
 
     def __init__(self, session) -> None:
         self._session = session
+        self.rules = Rules(session)
         self._pieces = None
         self._request: int | None = None
         self._started = 0.0
         self._first: float | None = None
-        self._tokens = 0
+        self._tokens = self._prompt_tokens = self._context = 0
+        self._tokenizer = None
 
-    async def start(self, identity, prompt: str, tokens: int = 400, stop=(), **sampler) -> None:
-        """write.start: continue a prompt with the live model; replaces what was being written."""
+    def handlers(self) -> dict:
+        """Request kinds and what handles them."""
+        return {"write.start": self.start, "write.stop": self.stop, "write.check": self.rules.check}
+
+    async def start(self, identity, prompt: str, tokens: int = 400, stop=(), choices: int = 0, constraint: dict | None = None, **sampler) -> None:
+        """write.start: continue a prompt with the live model; replaces what was being written.
+
+        choices: how many of the likeliest tokens each token is told with (0: none, at no cost). constraint: see rules.py.
+        """
         model = self._session.model
         if model is None:
             raise ConfigError("write", "a model to write with", "there is none yet", "train one, or open a saved run")
         self.finish("stopped")
-        texts = tuple(text for text in stop if isinstance(text, str))
-        self._pieces = write_async(model, prompt, tokens, stop=texts, **sampler)
+        how = {"choices": choices, "stop": tuple(text for text in stop if isinstance(text, str))}
+        if constraint is not None:
+            how["constraint"], how["end"] = await self.rules.compiled(constraint, model.tokenizer)
+        pieces = write_async(model, prompt, tokens, **how, **sampler)
+        self._tokenizer, self._context = model.tokenizer, model.config.context
+        self._prompt_tokens = len(model.tokenizer.encode(prompt))
+        self._pieces = pieces
         self._request, self._started, self._first, self._tokens = identity, time.perf_counter(), None, 0
+        self._session.emit(
+            "writing", reply_to=identity, prompt_tokens=self._prompt_tokens, context=self._context, forgotten=self._forgotten(),
+            unit="byte" if model.tokenizer.name == "bytes" else "token",
+        )
 
     async def stop(self, identity) -> None:
         """write.stop."""
@@ -40,12 +63,14 @@ class Writing:
         if self._pieces is None:
             return False
         await self._session.training.settle()  # or the first token waits behind the steps that are under way
-        began, text, reason = time.perf_counter(), "", None
+        began, text, reason, told = time.perf_counter(), "", None, []
         try:
             while reason is None and time.perf_counter() - began < TURN_SECONDS:
                 piece = await anext(self._pieces)
                 text += piece.text
                 self._tokens, reason = piece.tokens, piece.reason
+                if piece.choice is not None:
+                    told.append(self._told(piece))
                 if self._first is None:
                     self._first = time.perf_counter() - self._started
         except DeviceError:
@@ -55,11 +80,28 @@ class Writing:
             self._pieces = None
             self._session.fail(error, self._request)
             return True
-        if text:
-            self._session.emit("token", reply_to=self._request, text=text, tokens=self._tokens, tokens_per_second=self._rate())
+        if text or told:
+            more = {"choices": told} if told else {}
+            self._session.emit(
+                "token", reply_to=self._request, text=text, tokens=self._tokens, tokens_per_second=self._rate(), forgotten=self._forgotten(), **more
+            )
         if reason:
             self.finish(reason)
         return True
+
+    def _told(self, piece) -> dict:
+        """A token with what the model held likely there: ids, texts, natural logarithms of probabilities (null for none at all)."""
+        from ..decode.choices import token_text
+
+        choice, tokenizer = piece.choice, self._tokenizer
+        return {
+            "text": piece.text, "token": choice.token, "shown": token_text(tokenizer, choice.token), "logprob_nats": finite(choice.logprob_nats),
+            "rank": choice.rank, "top": [[token, token_text(tokenizer, token), finite(value)] for token, value in choice.top],
+        }
+
+    def _forgotten(self) -> int:
+        """Tokens at the beginning of prompt and text that lie outside the model's window."""
+        return window_start(self._prompt_tokens + self._tokens, self._context)
 
     def _rate(self) -> float:
         return self._tokens / max(1e-9, time.perf_counter() - self._started)
@@ -71,9 +113,10 @@ class Writing:
         self._pieces = None
         self._session.emit(
             "wrote", reply_to=self._request, tokens=self._tokens, tokens_per_second=self._rate(),
-            first_token_seconds=self._first, reason=reason,
+            first_token_seconds=self._first, reason=reason, forgotten=self._forgotten(),
         )
 
     def cancel(self) -> None:
         """The model goes away: end the text."""
         self.finish("stopped")
+        self.rules.forget()

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn
 
 from posttrainllm.errors import FormatError, StoreVersionError
+from posttrainllm.store.bits import rows_with_bits
 from posttrainllm.store.buffers import Tensor, in_python, is_js, nbytes, pieces
 from posttrainllm.store.safetensors import SafeTensors, encode
 from posttrainllm.store.strict_json import Refused, kind, parse, quote
@@ -177,7 +178,7 @@ def weights_sha256(weights: dict[str, Tensor]) -> str:
 
 
 def history_text(checkpoint: Checkpoint) -> str:
-    """The history as CSV under `#` lines that say what run it is; the columns are the rows' keys as they appear."""
+    """The history as CSV under `#` lines that say what run it is; the columns are the rows' keys as they appear, then bits per byte."""
     facts = {
         "run": checkpoint.name,
         "step": checkpoint.step,
@@ -190,14 +191,16 @@ def history_text(checkpoint: Checkpoint) -> str:
         "schedule": checkpoint.schedule,
         "rng": checkpoint.rng,
         "corpus": checkpoint.corpus,
+        "tokenizer": {name: value for name, value in checkpoint.tokenizer.items() if name != "json"},
     }
     lines = [
         f"# {name}: {value if type(value) is int else json.dumps(value, ensure_ascii=False)}"
         for name, value in facts.items()
     ]
-    columns = list(dict.fromkeys(key for row in checkpoint.history for key in row))
+    history = rows_with_bits(checkpoint)
+    columns = list(dict.fromkeys(key for row in history for key in row))
     lines.append(",".join(map(_cell, columns)))
-    lines += [",".join(_cell(row.get(column)) for column in columns) for row in checkpoint.history]
+    lines += [",".join(_cell(row.get(column)) for column in columns) for row in history]
     text = "\n".join(lines) + "\n"
     return text.encode("utf-8", "replace").decode("utf-8")  # a name with half a surrogate pair would not go into a file
 

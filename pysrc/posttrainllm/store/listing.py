@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from posttrainllm.store.bits import bits_per_byte
 from posttrainllm.store.checkpoint import Checkpoint
 from posttrainllm.store.slots import newest, newest_meta
 from posttrainllm.store.volume import META_FILE
@@ -17,7 +18,8 @@ MAX_NAME = 200
 class RunInfo:
     """A line of the list. `steps` is how many the run was asked for, 0 where it does not say; `bytes` is all the run's files together; `note` is a sentence where `state` is not good.
 
-    `state`: good; empty (nothing saved yet); corrupt (no save is sound); newer (another version's); unreadable.
+    `tokenizer` and `vocabulary` are how its text is read ("" and 0 where a save of before does not say), `bits_per_byte` its newest validation
+    loss as they compare over tokenizers. `state`: good; empty (nothing saved yet); corrupt (no save is sound); newer (another version's); unreadable.
     """
 
     id: str
@@ -28,6 +30,9 @@ class RunInfo:
     corpus_sha256: str = ""
     validation_loss_nats: float | None = None
     loss_nats: float | None = None
+    bits_per_byte: float | None = None
+    tokenizer: str = ""
+    vocabulary: int = 0
     parameters: int = 0
     created: str = ""
     updated: str = ""
@@ -67,6 +72,9 @@ def describe(
         corpus_sha256=text(summary, "corpus_sha256"),
         validation_loss_nats=_number(summary, "validation_loss_nats"),
         loss_nats=_number(summary, "loss_nats"),
+        bits_per_byte=_number(summary, "bits_per_byte"),
+        tokenizer=text(summary, "tokenizer"),
+        vocabulary=int(_number(summary, "vocabulary") or 0),
         parameters=int(_number(summary, "parameters") or 0),
         created=text(facts, "created"),
         updated=text(summary, "updated"),
@@ -87,6 +95,9 @@ def summary_of(checkpoint: Checkpoint) -> dict[str, Any]:
         "corpus_sha256": checkpoint.corpus.get("sha256"),
         "validation_loss_nats": checkpoint.last("validation_loss_nats"),
         "loss_nats": checkpoint.last("loss_nats"),
+        "bits_per_byte": bits_per_byte(checkpoint, "validation_loss_nats", checkpoint.last("validation_loss_nats")),
+        "tokenizer": checkpoint.tokenizer.get("name"),
+        "vocabulary": checkpoint.tokenizer.get("vocabulary"),
         "parameters": checkpoint.parameters,
         "updated": checkpoint.updated[:40],
         "resumable": checkpoint.resumable,

@@ -23,13 +23,17 @@ class Report:
 
 @dataclass(frozen=True)
 class StepReport(Report):
-    """One step: mean loss of its batch in nats, gradient norm before clipping, the rate used, its tokens and seconds."""
+    """One step: mean loss of its batch in nats, gradient norm before clipping, the rate used, its tokens and seconds.
+
+    bits_per_byte is the loss by the training text's average bytes a token (exact where a token is a byte): it compares over tokenizers.
+    """
 
     loss_nats: float
     gradient_norm: float
     learning_rate: float
     tokens: int
     seconds: float
+    bits_per_byte: float
 
 
 @dataclass(frozen=True)
@@ -39,11 +43,15 @@ class SkippedReport(Report):
 
 @dataclass(frozen=True)
 class EvalReport(Report):
-    """Mean loss in nats on the validation part; best is the lowest so far."""
+    """Mean loss in nats on the validation part; best is the lowest so far.
+
+    bits_per_byte is exact: all nats of the tokens measured, over the bytes that those tokens stand for.
+    """
 
     validation_loss_nats: float
     best: bool
     seconds: float
+    bits_per_byte: float
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
 from ..data.batches import Batches
+from ..data.bits import bits_per_byte
 from ..data.corpus import Corpus
 from ..decode.generate import write_async
 from ..errors import ConfigError, NonFiniteError, StoreError
@@ -47,7 +48,9 @@ class Trainer:
 
     history holds one dict a step (thinner in a long run, see history.py): step, loss_nats, gradient_norm,
     learning_rate, seconds of training so far, and validation_loss_nats where it was measured. `until` is the step that
-    `run` goes to; it may be changed while it runs. Raises ConfigError for a setting, DataError where the text is too short for the model.
+    `run` goes to; it may be changed while it runs. A step's loss becomes bits per byte by bytes_per_token (of the training part), an
+    evaluation's by evaluated_bytes_per_token (of the tokens measured). Raises ConfigError for a setting, DataError where the text is
+    too short for the model.
     """
 
     def __init__(
@@ -66,6 +69,8 @@ class Trainer:
                 f"use a vocabulary of {model.tokenizer.vocabulary}",
             )
         self.corpus.check(config)
+        self.bytes_per_token = self.corpus.bytes_per_token()
+        self.evaluated_bytes_per_token = self.corpus.evaluated_bytes_per_token(config.context, self.settings["evaluation_tokens"])
         self.step, self.until, self.history = step, self.settings["steps"], []
         self.validation_loss_nats: float | None = None
         self.broken = False  # the weights themselves give no finite loss: they must not replace a good save
@@ -128,7 +133,8 @@ class Trainer:
         self.seconds += seconds
         row = {"step": self.step, "loss_nats": loss, "gradient_norm": norm, "learning_rate": rate}
         append(self.history, row | {"seconds": self.seconds, "validation_loss_nats": None})
-        return StepReport(self.step, loss, norm, rate, self.tokens_per_step, seconds)
+        bits = bits_per_byte(loss, self.bytes_per_token)
+        return StepReport(self.step, loss, norm, rate, self.tokens_per_step, seconds, bits)
 
     async def evaluate_async(self) -> EvalReport:
         """Measure the validation loss now and keep it in the history."""
@@ -140,7 +146,8 @@ class Trainer:
         self.validation_loss_nats = loss
         if self.history:
             self.history[-1]["validation_loss_nats"] = loss
-        return EvalReport(self.step, loss, best, time.perf_counter() - began)
+        bits = bits_per_byte(loss, self.evaluated_bytes_per_token)
+        return EvalReport(self.step, loss, best, time.perf_counter() - began, bits)
 
     def evaluate(self) -> EvalReport:
         """`evaluate_async`, from plain code."""

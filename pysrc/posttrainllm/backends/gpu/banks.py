@@ -105,7 +105,8 @@ def _spans(tape: Tape, options: Options, halves: Halves) -> tuple[list[Span], li
                 uses[argument.name] = Operand(number, offset, nbytes)
                 continue
             span = live.get((offset, tape_bytes))
-            if span is None or argument.role in ("out", "saved"):
+            stale = span is not None and span.nbytes != nbytes and argument.role == "accum"  # dead: another's width
+            if span is None or stale or argument.role in ("out", "saved"):
                 span = live[offset, tape_bytes] = Span(offset, tape_bytes, nbytes, index, index)
                 spans.append(span)
             elif span.nbytes != nbytes:

@@ -29,6 +29,7 @@ BANK = HALVES + 1
 
 STEMS = (
     "fill", "normal", "embedding", "layernorm", "linear", "attention", "gelu", "add", "unembed", "cross_entropy", "grad_norm", "adamw",
+    "lora", "dpo",
 )  # fmt: skip
 
 VARIANTS = ("backward", "at", "cached")

@@ -15,6 +15,7 @@ from .flat import THREADS, adamw, flat, grad_norm, guard, reducing, state, vecto
 from .fuse import GELU, NONE
 from .halves import PARAMS
 from .limits import Limits
+from .lora import lora, lora_backward_hidden, lora_backward_input, lora_backward_weight
 from .options import Options
 from .tiles import LAYOUTS, matmul_tile
 
@@ -65,6 +66,16 @@ def _layernorm(call: Call) -> Iterator[Dispatch]:
         s | {"width": width, "share": 1 / s["C"]},
         constants,
     )
+
+
+def _layernorm_backward_input(call: Call) -> Iterator[Dispatch]:
+    s = call.sizes
+    wide = vectors(s["C"])
+    width = s["C"] // 4 if wide else s["C"]
+    lanes = _lanes(ceil_div(width, 4), 32, THREADS)
+    constants = {"VECTORS": wide, "LANES": lanes} | reducing(call)
+    values = s | {"width": width, "share": 1 / s["C"], "accumulate": call.params["accumulate"]}
+    yield call.dispatch("dy x weight mean rstd dx", ceil_div(s["R"], THREADS // lanes), values, constants)
 
 
 def _layernorm_backward(call: Call) -> Iterator[Dispatch]:
@@ -154,6 +165,20 @@ def _cross_entropy_backward(call: Call) -> Iterator[Dispatch]:
     yield call.dispatch("logits targets lse loss dloss dlogits", groups, s, more=more)
 
 
+def _cross_entropy_backward_rows(call: Call) -> Iterator[Dispatch]:
+    s = call.sizes
+    more = (state(),) if call.half else ()
+    yield call.dispatch("logits targets lse dlosses dlogits", ceil_div(s["R"] * s["V"], THREADS), s, more=more)
+
+
+def _dpo(call: Call) -> Iterator[Dispatch]:
+    yield call.dispatch("losses reference beta margins loss", 1, call.sizes, reducing(call))
+
+
+def _dpo_backward(call: Call) -> Iterator[Dispatch]:
+    yield call.dispatch("margins beta dloss dlosses", ceil_div(call.sizes["R"], THREADS), call.sizes)
+
+
 LOWER: dict[str, Callable[[Call], Iterator[Dispatch]]] = {
     "fill": flat("x", lambda call: {"value": call.params["value"]}),
     "normal": _normal,
@@ -177,6 +202,14 @@ LOWER: dict[str, Callable[[Call], Iterator[Dispatch]]] = {
     "cross_entropy": _cross_entropy,
     "cross_entropy_backward": _cross_entropy_backward,
     "grad_norm": grad_norm,
+    "lora": lora,
+    "lora_backward_hidden": lora_backward_hidden,
+    "lora_backward_input": lora_backward_input,
+    "lora_backward_weight": lora_backward_weight,
+    "layernorm_backward_input": _layernorm_backward_input,
+    "dpo": _dpo,
+    "dpo_backward": _dpo_backward,
+    "cross_entropy_backward_rows": _cross_entropy_backward_rows,
 }
 
 

@@ -31,6 +31,12 @@ HALF_ARGUMENTS = {
         "unembed_backward_input": "dlogits wte dx",
         "unembed_backward_weight": "x dlogits",
         "cross_entropy_backward": "dlogits",
+        "lora": "x y",
+        "lora_backward_hidden": "dy",
+        "lora_backward_input": "dx",
+        "lora_backward_weight": "x dy",
+        "layernorm_backward_input": "dy x dx",
+        "cross_entropy_backward_rows": "dlogits",
     }.items()
 }
 """Arguments stored in half precision where the precision is f16. All others stay f32, and so does every sum."""

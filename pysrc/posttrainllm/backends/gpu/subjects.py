@@ -222,14 +222,14 @@ def _chunks(tile: MatmulTile | TensorTile, rows: int, columns: int, depth: int) 
     return max(1, min(ceil_div(wanted, tile.groups(rows, columns)), most))
 
 
-def one_kernel(name: str, sizes: dict[str, int]) -> Tape:
+def one_kernel(name: str, sizes: dict[str, int], params: tuple = ()) -> Tape:
     """A tape of one kernel with everything in the arena, so that a host gives it memory by itself."""
     graph, at, values = Graph(), 0, {}
     for argument in kernel(name).args:
         shape = kernel(name).shape(argument, sizes)
         values[argument.name] = Value(argument.name, shape, argument.dtype, "arena", at)
         at += round_up(product(shape) * 4, 256)
-    graph.call(name, sizes, **values)
+    graph.call(name, sizes, params, **values)
     return record(place(graph))
 
 

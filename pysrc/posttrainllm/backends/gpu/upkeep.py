@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from ...compile.tape import REGION_SHIFT
+from ...compile.tape import OFFSET_MASK, REGION_SHIFT
 from .flat import STATE_BYTES
 from .halves import PARAMS, Halves
 from .lower import Lowered
@@ -32,10 +32,13 @@ class Upkeep:
         scale = START_SCALE if self._half else 1.0
         return struct.pack("<5f", scale, 0.0, 0.0, 1 / scale, scale).ljust(STATE_BYTES, b"\0")
 
-    def uploaded(self, address: int) -> None:
-        """Bytes went to an address."""
-        if address >> REGION_SHIFT == PARAMS:
-            self._current, self._given = None, True
+    def uploaded(self, address: int, nbytes: int) -> None:
+        """Bytes went to an address. Halves stay current where only weights without one came: an adapter is one upload."""
+        if address >> REGION_SHIFT != PARAMS:
+            return
+        self._given, start = True, address & OFFSET_MASK
+        if self._current and any(piece for _, _, piece in self._current.cut(start, start + nbytes)):
+            self._current = None
 
     def before(self, lowered: Lowered) -> tuple[bool, bool]:
         """(run lowered.refresh first, write 0.0 to the state's HALTED_BYTE first) for a replay that follows at once."""
