@@ -30,4 +30,7 @@
   K(lora_backward_hidden, "ROKJ", "i", "dy<RO up<KJ strength<1 dhidden>RK")                                            \
   K(lora_backward_input, "RIK", "b", "dhidden<RK down<IK dx>RI")                                                       \
   K(lora_backward_weight, "RIOKJ", "i", "x<RI hidden<RK dhidden<RK dy<RO strength<1 ddown>IK dup>KJ")                  \
-  K(layernorm_backward_input, "RC", "b", "dy<RC x<RC weight<C mean<R rstd<R dx>RC")
+  K(layernorm_backward_input, "RC", "b", "dy<RC x<RC weight<C mean<R rstd<R dx>RC")                                    \
+  K(dpo, "ST", "", "losses<2ST reference<2S beta<1 margins>S loss>2")                                                  \
+  K(dpo_backward, "ST", "", "margins<S beta<1 dloss<1 dlosses>2ST")                                                    \
+  K(cross_entropy_backward_rows, "RV", "", "logits<RV targets<R lse<R dlosses<R dlogits>RV")

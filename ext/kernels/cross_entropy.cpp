@@ -30,6 +30,25 @@ PTL_INLINE float largest_of(const float* row, int64_t n) {
   return most;
 }
 
+// dlogits = scale(row) * (softmax - onehot), 0 for ignored rows
+template <class Scale>
+PTL_INLINE void write_dlogits(Run& run, int64_t R, int64_t V, const float* logits, const int32_t* targets,
+                              const float* lse, float* dlogits, Scale scale_of) {
+  parallel_pieces(run, R, rows_per_task(V), [=](int64_t begin, int64_t end, float*) {
+    for (int64_t r = begin; r < end; r++) {
+      const float* row = logits + r * V;
+      float* drow = dlogits + r * V;
+      if (targets[r] < 0) {
+        for_each(V, [&](int64_t v, int64_t n) { store(drow + v, vf{}, n); });
+        continue;
+      }
+      const float scale = scale_of(r);
+      for_each(V, [&](int64_t v, int64_t n) { store(drow + v, scale * exp(load(row + v, n) - lse[r]), n); });
+      drow[targets[r]] -= scale;
+    }
+  });
+}
+
 } // namespace
 
 // losses = log-sum-exp of the row - its target's logit, 0 where target < 0; loss = {mean over counted rows, their
@@ -58,20 +77,17 @@ void cross_entropy_backward(Run& run, int64_t R, int64_t V, const float* logits,
                             const float* lse, const float* loss, const float* dloss, float* dlogits) {
   if (!targets_fit(run, targets, R, V)) return;
   float scale = loss[1] > 0.0f ? dloss[0] / loss[1] : 0.0f;
-  parallel_pieces(run, R, rows_per_task(V), [=](int64_t begin, int64_t end, float*) {
-    for (int64_t r = begin; r < end; r++) {
-      const float* row = logits + r * V;
-      float* drow = dlogits + r * V;
-      if (targets[r] < 0) {
-        for_each(V, [&](int64_t v, int64_t n) { store(drow + v, vf{}, n); });
-        continue;
-      }
-      for_each(V, [&](int64_t v, int64_t n) { store(drow + v, scale * exp(load(row + v, n) - lse[r]), n); });
-      drow[targets[r]] -= scale;
-    }
-  });
+  write_dlogits(run, R, V, logits, targets, lse, dlogits, [=](int64_t) { return scale; });
 }
 PTL_KERNEL(cross_entropy_backward)
+
+// dlogits = dlosses of the row * (softmax - onehot), 0 for ignored rows
+void cross_entropy_backward_rows(Run& run, int64_t R, int64_t V, const float* logits, const int32_t* targets,
+                                 const float* lse, const float* dlosses, float* dlogits) {
+  if (!targets_fit(run, targets, R, V)) return;
+  write_dlogits(run, R, V, logits, targets, lse, dlogits, [=](int64_t r) { return dlosses[r]; });
+}
+PTL_KERNEL(cross_entropy_backward_rows)
 
 } // namespace PTL_ISA
 } // namespace ptl

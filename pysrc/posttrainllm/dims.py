@@ -2,7 +2,7 @@
 
 B batch, T time, R = B·T rows, C channels, H heads, D head width (C = H·D), I/O inputs and outputs of a linear,
 F hidden, V vocabulary, P positions (context, P >= T), L layers, N flat elements, G partial sums,
-K rank of an adapter, J columns that an adapter covers.
+K rank of an adapter, J columns that an adapter covers, S pairs of sequences.
 
 A dimension is written as a letter, a count, or a count before a letter: ``"R"``, ``"8"``, ``"3C"``.
 """

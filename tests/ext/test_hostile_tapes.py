@@ -122,7 +122,7 @@ def test_a_token_outside_the_vocabulary_is_named(engine, name, token):
         call.run(engine)
 
 
-@pytest.mark.parametrize("name", ["cross_entropy", "cross_entropy_backward"])
+@pytest.mark.parametrize("name", ["cross_entropy", "cross_entropy_backward", "cross_entropy_backward_rows"])
 def test_a_target_outside_the_vocabulary_is_named(engine, name):
     call = Call.make(name, {"R": 3, "V": 7}, [], {"targets": np.array([0, -100, 7], np.int32)})
     with pytest.raises(RuntimeError, match=f"record 0 {name}: target 7 at row 2 .*0..6"):

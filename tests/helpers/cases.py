@@ -13,8 +13,8 @@ import pytest
 from posttrainllm.dims import PARTIAL_ELEMENTS, product
 from posttrainllm.ops import KERNELS, Kernel, kernel
 
-BASE = {"B": 2, "T": 11, "R": 19, "C": 37, "H": 3, "D": 20, "I": 23, "O": 41, "V": 61, "N": 131, "K": 5, "J": 13}
-TILES = {"R": (5, 8, 32), "C": (8, 16), "I": (4, 16), "O": (16, 32), "V": (16, 32), "N": (16,), "T": (8, 32, 64), "J": (16, 32)}
+BASE = {"B": 2, "T": 11, "R": 19, "C": 37, "H": 3, "D": 20, "I": 23, "O": 41, "V": 61, "N": 131, "K": 5, "J": 13, "S": 7}
+TILES = {"R": (5, 8, 32), "C": (8, 16), "I": (4, 16), "O": (16, 32), "V": (16, 32), "N": (16,), "T": (8, 32, 64), "J": (16, 32), "S": (4,)}
 WRITTEN_OUT = {"B": (1, 3), "K": (1, 2, 4, 8, 16, 33), "H": (1, 2, 5), "D": (1, 16, 20, 32, 40, 64, 67, 96, 128)}
 BLOCKS = {  # one element around where work is cut: 256 of a reduced dimension, 512 columns, thousands of elements
     "linear": [{"I": n} for n in (255, 256, 257, 521)]
@@ -42,16 +42,20 @@ BLOCKS = {  # one element around where work is cut: 256 of a reduced dimension, 
     "embedding_backward": [{"B": 7, "T": 31}],
     "cross_entropy": [{"V": 1031}, {"V": 16384, "R": 3}, {"V": 16411, "R": 2}, {"V": 5, "R": 4099}],
     "cross_entropy_backward": [{"V": 1031}, {"V": 16411, "R": 2}, {"V": 5, "R": 4099}],
+    "cross_entropy_backward_rows": [{"V": 1031}, {"V": 16411, "R": 2}, {"V": 5, "R": 4099}],
+    "dpo": [{"S": 131}, {"T": 1031}],
+    "dpo_backward": [{"S": 131}, {"T": 1031}],
     "grad_norm": [{"N": n} for n in (16383, 16384, 16385, 32768, 100003, 300007)],
 }
 ELEMENTWISE = [{"N": n} for n in (8191, 8192, 8193, 16385, 65537, 100003)]
-SUBJECTS = ("x", "qkv", "logits", "a", "grad", "wte", "dx", "dy", "dlogits", "dhidden")
+SUBJECTS = ("x", "qkv", "logits", "a", "grad", "wte", "dx", "dy", "dlogits", "dhidden", "losses", "margins")
 EQUAL, SHIFT = 0.7, 1000.0
 LARGE = {
     "attention": 100.0,
     "attention_backward": 100.0,
     "attention_cached": 100.0,
     "cross_entropy_backward": 1e3,
+    "cross_entropy_backward_rows": 1e3,
 }  # elsewhere 10000: see LEAST_SIGNAL
 
 
@@ -119,6 +123,9 @@ KINDS = {
     "embedding_at": ("shifted", "large", "repeated"),
     "cross_entropy": ("shifted", "large", "equal", "repeated", "ignored", "all ignored"),
     "cross_entropy_backward": ("shifted", "large", "equal", "repeated", "ignored", "all ignored"),
+    "cross_entropy_backward_rows": ("shifted", "large", "equal", "repeated", "ignored", "all ignored"),
+    "dpo": ("shifted", "large", "equal", "zero"),
+    "dpo_backward": ("shifted", "large", "equal", "zero"),
     "grad_norm": ("shifted", "large", "equal", "zero"),
     "adamw": ("shifted", "large", "zero", "first step", "below the clip", "clip off", "norm nan", "norm inf"),
 }
@@ -247,6 +254,13 @@ def _strength(case, inputs):
     inputs["strength"] = np.array([1.75])
 
 
+def _dpo(case, inputs):
+    """Losses are not negative, and beta is what people use."""
+    if "losses" in inputs:
+        inputs["losses"] = np.abs(inputs["losses"])
+    inputs["beta"] = np.array([0.1])
+
+
 FINISH = {
     "lora": _strength,
     "lora_backward_hidden": _strength,
@@ -255,6 +269,9 @@ FINISH = {
     "layernorm_backward": _from_forward("layernorm", ("mean", "rstd")),
     "attention_backward": _from_forward("attention", ("y", "lse")),
     "cross_entropy_backward": _from_forward("cross_entropy", ("lse", "loss")),
+    "cross_entropy_backward_rows": _from_forward("cross_entropy", ("lse",)),
+    "dpo": _dpo,
+    "dpo_backward": _dpo,
     "adamw": _adamw,
 }
 ALL_CASES = {made_of.name: derived(made_of.name) for made_of in KERNELS}

@@ -50,7 +50,7 @@ def check_gradient(label, f, x, dx, trials=3, seed=0):
         )
 
 
-SLOTS = ("strength",)
+SLOTS = ("strength", "reference", "beta")
 """Inputs that are set from outside at every step: no gradient is taken of them."""
 
 

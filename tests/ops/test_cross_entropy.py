@@ -22,7 +22,7 @@ def backward(machine, logits, targets, dloss=1.0):
     return call(machine, "cross_entropy_backward", SIZES, logits=logits, targets=targets, **given)["dlogits"]
 
 
-@over_cases("cross_entropy", "cross_entropy_backward")
+@over_cases("cross_entropy", "cross_entropy_backward", "cross_entropy_backward_rows")
 def test_parity(machine, case):
     check_parity(machine, case)
 
@@ -80,6 +80,33 @@ def test_gradient_rows_sum_to_zero_and_scale_with_dloss(any_machine):
     assert np.array_equal(backward(any_machine, logits, targets, 4.0), 4 * dlogits)
 
 
+def rows_backward(machine, logits, targets, dlosses):
+    lse = call(machine, "cross_entropy", SIZES, logits=logits, targets=targets)["lse"]
+    given = {"lse": lse, "dlosses": dlosses}
+    return call(machine, "cross_entropy_backward_rows", SIZES, logits=logits, targets=targets, **given)["dlogits"]
+
+
+def test_a_row_is_scaled_by_its_own_gradient(any_machine):
+    """The mean's gradient is the same in every counted row; and a row answers to its own number only."""
+    logits, targets = logits_and_targets(4)
+    targets[[2, 9]] = -100
+    mean = backward(any_machine, logits, targets, 3.0)
+    each = rows_backward(any_machine, logits, targets, np.full(R, np.float32(3) / np.float32(R - 2)))
+    assert np.abs(each - mean).max() <= 2 * EPS * np.abs(mean).max()
+    dlosses = np.zeros(R)
+    dlosses[5] = -2.5
+    one = rows_backward(any_machine, logits, targets, dlosses)
+    assert one[5].all() and not one[np.arange(R) != 5].any()
+    assert one[5, targets[5]] > 0 and (one[5] > 0).sum() == 1, "a negative gradient pushes the target down"
+
+
+def test_a_gradient_on_an_ignored_row_goes_nowhere(any_machine):
+    logits, targets = logits_and_targets(5)
+    targets[::2] = -1
+    dlogits = rows_backward(any_machine, logits, targets, np.full(R, 1e6))
+    assert not dlogits[::2].any() and dlogits[1::2].all()
+
+
 def test_probabilities_add_to_one_through_lse(any_machine):
     logits, targets = logits_and_targets(2)
     lse = call(any_machine, "cross_entropy", SIZES, logits=logits, targets=targets)["lse"]
@@ -87,7 +114,7 @@ def test_probabilities_add_to_one_through_lse(any_machine):
 
 
 @pytest.mark.parametrize("bad", [61, 2**31 - 1])
-@pytest.mark.parametrize("name", ["cross_entropy", "cross_entropy_backward"])
+@pytest.mark.parametrize("name", ["cross_entropy", "cross_entropy_backward", "cross_entropy_backward_rows"])
 def test_a_target_outside_the_vocabulary_is_an_error(any_machine, name, bad):
     case = base_case(name)
     inputs = inputs_for(case)

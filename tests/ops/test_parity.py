@@ -7,7 +7,7 @@ from tests.helpers.cases import KINDS, PARAMS, base_case, complete, fitting, inp
 from tests.helpers.kernels import NoSignal, check_parity, run_kernel
 
 NAMES = [made_of.name for made_of in KERNELS]
-LARGEST = {"B": 4, "T": 70, "H": 4, "D": 70, "R": 90, "C": 140, "I": 90, "O": 140, "V": 140, "N": 20_000, "K": 40, "J": 90}
+LARGEST = {"B": 4, "T": 70, "H": 4, "D": 70, "R": 90, "C": 140, "I": 90, "O": 140, "V": 140, "N": 20_000, "K": 40, "J": 90, "S": 90}
 
 
 @pytest.mark.parametrize("offset_bytes", [4, 12, 32, 252])

@@ -107,7 +107,9 @@ class Graph:
         return sum(node.kernel.flops(node.sizes) for node in self.nodes)
 
 
+_FLAT = (("N",), ("R",), ("2S", "T"))
+"""Dimensions that are a reading of the same numbers: rows of a batch are [R], [B,T] or [2S,T]."""
+
+
 def _fits(value: Value, shape: tuple[int, ...], dims: tuple[str, ...]) -> bool:
-    return value.shape == shape or (dims == ("N",) and product(value.shape) == product(shape)) or (
-        dims == ("R",) and product(value.shape) == product(shape)
-    )
+    return value.shape == shape or (dims in _FLAT and product(value.shape) == product(shape))

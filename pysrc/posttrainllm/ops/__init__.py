@@ -1,6 +1,6 @@
 """The ops: one file each, forward beside backward, in the order that gives kernels their ids on the tape."""
 
-from . import add, attention, cross_entropy, embedding, gelu, layernorm, linear, lora, unembed
+from . import add, attention, cross_entropy, dpo, embedding, gelu, layernorm, linear, lora, unembed
 from .adamw import ADAMW
 from .fill import FILL
 from .grad_norm import GRAD_NORM
@@ -19,6 +19,7 @@ OPS: dict[str, Op] = {
         unembed.OP,
         cross_entropy.OP,
         lora.OP,
+        dpo.OP,
     )
 }
 
@@ -31,6 +32,9 @@ _LATER: tuple[Kernel, ...] = (
     lora.LORA_BACKWARD_INPUT,
     lora.LORA_BACKWARD_WEIGHT,
     layernorm.LAYERNORM_BACKWARD_INPUT,
+    dpo.DPO,
+    dpo.DPO_BACKWARD,
+    cross_entropy.CROSS_ENTROPY_BACKWARD_ROWS,
 )
 _FIRST = (FILL, NORMAL, *(kernel for op in OPS.values() for kernel in (op.forward, *op.backward)), GRAD_NORM, ADAMW)
 KERNELS: tuple[Kernel, ...] = (*(kernel for kernel in _FIRST if kernel not in _LATER), *_LATER)

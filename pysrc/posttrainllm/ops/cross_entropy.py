@@ -3,6 +3,7 @@
 lse[r] = log Σ_v exp(logits[r,v]);  losses[r] = lse[r] - logits[r,target] (0 where ignored)
 loss = [mean of the counted losses, how many counted];  0 when none counts
 dlogits = dloss/count·(softmax(logits) - onehot), 0 on ignored rows. Saved: lse[R].
+cross_entropy_backward_rows, where each row's loss has a gradient of its own (dpo): dlogits = dlosses[r]·(softmax(logits) - onehot).
 """
 
 from .lazy import np
@@ -25,23 +26,24 @@ def _forward(sizes, params, logits, targets, losses, lse, loss):
 
 
 def _backward(sizes, params, logits, targets, lse, loss, dloss, dlogits):
+    _backward_rows(sizes, params, logits, targets, lse, np.full(len(lse), dloss[0] / max(1.0, loss[1])), dlogits)
+
+
+def _backward_rows(sizes, params, logits, targets, lse, dlosses, dlogits):
     index, counted = _counted(targets)
     p = np.exp(logits - lse[:, None])
     p[np.arange(sizes["R"])[counted], index[counted]] -= 1.0
-    dlogits[...] = np.where(counted[:, None], p * (dloss[0] / max(1.0, loss[1])), 0.0)
+    dlogits[...] = np.where(counted[:, None], p * dlosses[:, None], 0.0)
 
 
 def _gradient(builder, node, dy):
-    logits = node.arg("logits")
-    made = builder.call(
-        "cross_entropy_backward",
-        node.sizes,
-        logits=logits,
-        targets=node.arg("targets"),
-        lse=node.arg("lse"),
-        loss=node.arg("loss"),
-        dloss=dy,
-    )
+    """dy is the gradient of the mean [1], or of the losses of the rows where another op reads those."""
+    logits, given = node.arg("logits"), {name: node.arg(name) for name in ("logits", "targets", "lse")}
+    dlosses = builder.gradient_of(node.arg("losses"))
+    if dlosses is not None:
+        made = builder.call("cross_entropy_backward_rows", node.sizes, **given, dlosses=dlosses)
+    else:
+        made = builder.call("cross_entropy_backward", node.sizes, **given, loss=node.arg("loss"), dloss=dy)
     builder.add_gradient(logits, made["dlogits"])
 
 
@@ -67,6 +69,14 @@ CROSS_ENTROPY_BACKWARD = Kernel(
         "out dlogits [R,V]",
     ),
     _backward,
+    flops=lambda s: 12 * s["R"] * s["V"],
+    tolerance=4.0,
+)
+CROSS_ENTROPY_BACKWARD_ROWS = Kernel(
+    "cross_entropy_backward_rows",
+    _LETTERS,
+    args("in logits [R,V]", "in targets [R] i32", "in lse [R]", "in dlosses [R]", "out dlogits [R,V]"),
+    _backward_rows,
     flops=lambda s: 12 * s["R"] * s["V"],
     tolerance=4.0,
 )
