@@ -1,9 +1,10 @@
 // What the page's Python cannot do by itself: own the worker and the shared flag, move files as transferables, save downloads.
 // Python imports this module as `bridge` (ui/pyscript.json). Events go to Python as (kind, JSON text); long arrays go to the chart.
 import * as chart from './chart.mjs';
+import * as tuneChart from './tune_chart.mjs';
 import { isolate, keepFresh, applyUpdate as swapVersion, onOffline } from './offline.mjs';
 
-export { chart };
+export { chart, tuneChart };
 
 const RUN = 0;
 let worker = null;
@@ -48,6 +49,7 @@ export function restart() {
   worker?.terminate();
   unsent.length = 0;
   tokens = null;
+  sides.clear();
   startWorker();
 }
 
@@ -81,12 +83,19 @@ export function resetFlag() { flag(RUN); }
 
 let lastHidden = 0;
 let tokens = null; // token events merged until the next frame, so fast models do not flood the page
+let sides = new Map(); // the same of a comparison, by side
 
 function flushTokens() {
   if (!tokens) return;
   const event = tokens;
   tokens = null;
   emit(event);
+}
+
+function flushSides() {
+  const events = [...sides.values()];
+  sides = new Map();
+  events.forEach(emit);
 }
 
 function receive(event) {
@@ -96,7 +105,18 @@ function receive(event) {
     tokens = event;
     return;
   }
+  if (event.kind === 'compare.token') {
+    if (!sides.size) setTimeout(flushSides, 30);
+    const before = sides.get(event.side);
+    sides.set(event.side, before ? { ...event, text: before.text + event.text } : event);
+    return;
+  }
   if (event.kind === 'wrote') flushTokens();
+  if (event.kind === 'compare.wrote') flushSides();
+  if (event.kind === 'tune.step') {
+    tuneChart.push(event.rows ?? []);
+    delete event.rows;
+  }
   if (event.kind === 'step') {
     chart.push(event.rows ?? []);
     delete event.rows;
@@ -170,7 +190,7 @@ async function awake() {
 }
 document.addEventListener('visibilitychange', () => {
   awake();
-  if (document.hidden && release) post({ kind: 'train.save', id: 0 }); // a hidden tab may be discarded without another word
+  if (document.hidden && release) for (const kind of ['train.save', 'tune.save']) post({ kind, id: 0 }); // a hidden tab may be discarded without another word
 });
 
 // ---- small services -----------------------------------------------------------------------------------------------------------

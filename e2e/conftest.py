@@ -45,7 +45,7 @@ RECORDER = """{
   window.sent = [];
   window.heard = {};
   window.unanswered = new Set();
-  const asks = /^(corpus\\..*|plan|runs\\.(list|open|rename|delete))$/;
+  const asks = /^(corpus\\..*|plan|tune\\.plan|adapters\\..*|runs\\.(list|open|rename|delete))$/;
   const post = Worker.prototype.postMessage;
   window.tell = (message) => post.call(window.trainer, message);
   Worker.prototype.postMessage = function (message, transfer) {
@@ -149,7 +149,7 @@ def open_page(contexts, site: Server) -> Callable[..., Page]:
         context = contexts(**options)
         context.add_init_script(script)
         if fake is not None:
-            body = f"globalThis.scenario = {json.dumps(fake)};\n" + (HERE / "fake_worker.mjs").read_text()
+            body = f"globalThis.scenario = {json.dumps(fake)};\n" + (HERE / "fake_worker.mjs").read_text() + (HERE / "fake_tune.mjs").read_text()
             headers = {
                 "content-type": "text/javascript",
                 "cross-origin-embedder-policy": "require-corp",

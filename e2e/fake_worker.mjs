@@ -44,7 +44,7 @@ async function boot() {
   await passed('boot');
   if (scenario.fail.boot) { post({ kind: 'failed', code: 'boot', message: scenario.fail.boot, fatal: true }); return; }
   const threads = flag ? scenario.isolated_threads : 1;
-  post({ kind: 'ready', version: '0.0.0-fake', threads, isolated: Boolean(flag), presets, training, runs,
+  post({ kind: 'ready', version: '0.0.0-fake', threads, isolated: Boolean(flag), presets, training, tuning: globalThis.tuning, runs,
     engines: scenario.engines ?? [{ name: 'cpu', description: `CPU, WebAssembly SIMD, ${threads} thread${threads > 1 ? 's' : ''}`, chosen: true, why: 'It passed its self-test.' }, { name: 'webgpu', description: 'Graphics card', chosen: false, why: 'not built yet' }],
     storage: { persistent: true, bytes: 12_400_000 } });
 }

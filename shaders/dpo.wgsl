@@ -2,8 +2,8 @@
 // One workgroup takes pair after pair: a step has a few dozen at most.
 //! include reduce
 struct Sizes { S: u32, T: u32 }
-@group(0) @binding(0) var<storage, read> losses: array<f32>; // [R]
-@group(0) @binding(1) var<storage, read> reference: array<f32>; // [B]
+@group(0) @binding(0) var<storage, read> losses: array<f32>; // [2S,T]
+@group(0) @binding(1) var<storage, read> reference: array<f32>; // [2S]
 @group(0) @binding(2) var<storage, read> beta: array<f32>; // [1]
 @group(0) @binding(3) var<storage, read_write> margins: array<f32>; // [S]
 @group(0) @binding(4) var<storage, read_write> loss: array<f32>; // [2]
@@ -34,17 +34,17 @@ fn dpo(@builtin(local_invocation_index) lane: u32) {
 }
 
 //! kernel dpo_backward
-struct Sizes { R: u32, S: u32, T: u32 }
+struct Sizes { S: u32, T: u32 }
 @group(0) @binding(0) var<storage, read> margins: array<f32>; // [S]
 @group(0) @binding(1) var<storage, read> beta: array<f32>; // [1]
 @group(0) @binding(2) var<storage, read> dloss: array<f32>; // [1]
-@group(0) @binding(3) var<storage, read_write> dlosses: array<f32>; // [R]
+@group(0) @binding(3) var<storage, read_write> dlosses: array<f32>; // [2S,T]
 @group(0) @binding(15) var<uniform> sizes: Sizes;
 
 @compute @workgroup_size(256)
 fn dpo_backward(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u, @builtin(local_invocation_index) lane: u32) {
     let i = (group.y * groups.x + group.x) * 256u + lane;
-    if (i < sizes.R) {
+    if (i < 2u * sizes.S * sizes.T) {
         let sequence = i / sizes.T;
         let margin = margins[sequence % sizes.S];
         // sigmoid(-margin) with an exponent that never grows large

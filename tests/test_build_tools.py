@@ -274,3 +274,9 @@ def test_build_sh_explains_itself():
     for command in ("setup", "build", "serve", "test", "bench", "train", "clean"):
         assert re.search(rf"^  {command}\b", done.stdout, re.M)
     assert subprocess.run(["bash", "build.sh", "nonsense"], cwd=paths.REPO, capture_output=True).returncode == 2
+
+
+def test_the_page_is_put_together_of_its_parts():
+    page = dist.app()["index.html"]
+    assert b"<!-- part:" not in page and b'id="view-tune"' in page and b'id="tune-start"' in page
+    assert not any(name.startswith("parts/") for name in dist.app())

@@ -1,6 +1,7 @@
 """dist/: the whole site, for any static host and under any sub-path. What lies where:
 
-app/* and static/* as they are (index.html, ui/, worker.mjs, sw.js, icons/ …)
+app/* and static/* as they are (index.html, ui/, worker.mjs, sw.js, icons/ …), but for the page's parts (parts/*.html): each
+                   stands in index.html where that says `<!-- part: NAME -->`
 pyodide-VERSION/   Pyodide, its wheels, snapshot.bin (gzip inside; no .gz, which some hosts unpack on the way)
 pyscript/          core.js and its parts          micropython/   micropython.mjs, .wasm
 uplot/             uPlot.esm.js, uPlot.min.css    engine/        engine-threads.{mjs,wasm}, engine-single.{mjs,wasm}
@@ -14,11 +15,12 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import zipfile
 from pathlib import Path
 
 from tools import corpus, downloads, engine, paths, runtime
-from tools.shell import say
+from tools.shell import BuildError, say
 
 # PyScript's parts that only its own editor, terminal and game widgets load.
 UNUSED = ("codemirror", "xterm", "py-editor", "py-game", "donkey", "service-worker")
@@ -100,13 +102,29 @@ def site(snapshot: Path) -> bytes:
     return (json.dumps(parts) + "\n").encode()
 
 
+def app() -> Files:
+    """The page: one index.html of its parts, so that it comes in one round and each view can be a file of its own."""
+    files = tree(paths.REPO / "app")
+    parts = {name: files.pop(name) for name in list(files) if name.startswith("parts/")}
+    used: set[str] = set()
+
+    def part(found: re.Match[str]) -> str:
+        used.add(name := f"parts/{found[1]}.html")
+        return parts[name].read_text(encoding="utf-8").rstrip("\n")
+
+    page = re.sub(r"<!-- part: ([a-z-]+) -->", part, files["index.html"].read_text(encoding="utf-8"))
+    if parts.keys() != used:
+        raise BuildError(f"index.html names no place for {', '.join(sorted(parts.keys() - used))}.")
+    return {**files, "index.html": page.encode("utf-8")}
+
+
 def contents() -> Files:
     """Everything of the site but precache.json, by address."""
     package = package_zip()
     snapshot, compiled = runtime.snapshot(package)
     return {
         **tree(paths.REPO / "static"),
-        **tree(paths.REPO / "app"),
+        **app(),
         **tree(runtime.folder(), f"{runtime.name()}/"),
         **{name: file for name, file in tree(engine.OUT, "engine/").items() if name.endswith((".mjs", ".wasm"))},
         **third_party(),

@@ -132,6 +132,13 @@ def use_file(file):
     """Take a File as the text, or import it where it is a saved run."""
     global _file
     name = str(file.name)
+    if name.lower().endswith(".zip") or tabs.current == "tune":
+        import adapters
+        import tune_data
+
+        tabs.go("tune")
+        adapters.import_file(file) if name.lower().endswith((".zip", ".safetensors")) else tune_data.take(file)
+        return
     if name.lower().endswith(".safetensors"):
         import runs
 

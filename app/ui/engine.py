@@ -3,11 +3,14 @@
 import js
 from pyscript.js_modules import bridge
 
+import compare
 import device
 import fmt
+import memorise
 import notices
 import state
 import train
+import tune
 import wire
 import write
 from dom import button, document, el, on, show, text
@@ -149,7 +152,8 @@ def _failed(event):
     text("engine-why", message)
     show("boot-bar", False)
     train.worker_lost()
-    write.worker_lost()
+    for view in (write, tune, compare, memorise):
+        view.worker_lost()
     bridge.cancel(_boot_timer)
     _stopped_short(message)
 

@@ -159,6 +159,7 @@ def _opened(event):
     text("stat-step", fmt.count(event.get("step")) + " of " + fmt.count(steps))
     stats.progress(event.get("step") or 0, steps)
     text("run-title", event.get("name") or "Saved run")
+    notices.notice("run", event.get("note") or "")
     left = steps - (event.get("step") or 0)
     if left > 0:
         el("train-extend-steps").value = str(left)

@@ -3,20 +3,28 @@
 import js
 from pyscript.js_modules import bridge
 
+import adapters
+import compare
 import corpus
 import device
 import engine
 import follow
+import memorise
 import recipe
 import runs
 import sizes
 import tabs
 import train
+import tune
+import tune_data
+import tune_follow
+import tune_settings
 import wire
 import write
 
 # The order decides who sees an event first: state and fields (engine, recipe), then the requests that read them.
-for part in (tabs, engine, device, recipe, sizes, corpus, write, runs, train, follow, wire):
+for part in (tabs, engine, device, recipe, sizes, corpus, write, runs, train, follow, adapters, tune_data, tune_settings, tune, tune_follow, compare,
+             memorise, wire):
     part.start()
 
 js.document.body.dataset.python = "ready"

@@ -8,6 +8,8 @@ step = None  # the last `step` event of that run
 model = None  # {run_id, name, step}: what Write would use
 lost = False  # the worker has ended and was not started again yet
 saved = None  # {run_id, step} of the last save of that run
+tuning = False  # a tune is going
+adapter = None  # {adapter_id, name, strength} of the one that is on
 phase = "idle"  # idle queued starting running pausing paused stopping ended broken
 boot_message = "Loading the trainer"
 
@@ -24,4 +26,4 @@ def changed():
 
 
 def busy():
-    return phase in ("starting", "running", "pausing", "paused", "stopping")
+    return tuning or phase in ("starting", "running", "pausing", "paused", "stopping")

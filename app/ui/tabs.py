@@ -4,7 +4,7 @@ import js
 
 from dom import el, on, show
 
-NAMES = ["train", "write", "runs"]
+NAMES = ["train", "write", "tune", "runs"]
 current = "train"
 
 

@@ -67,7 +67,7 @@ def at_rest(opened):
 
 def press(event=None):
     notices.clear("train")
-    problem = corpus.missing()
+    problem = tuning() or corpus.missing()
     if problem:
         return notices.error("train", problem)
     if not state.ready:
@@ -82,6 +82,11 @@ def press(event=None):
     if corpus.waiting():  # a text that turns out to be unusable must not be replaced by the one before
         return _queue("Training starts as soon as the text has been read.")
     return _begin()
+
+
+def tuning():
+    """Why no run can begin while an adapter is tuned, or None."""
+    return "A tune is going. Stop it first; its adapter is saved when it stops." if state.tuning else None
 
 
 def _queue(sentence):
@@ -174,6 +179,8 @@ def _extend(event):
     if more is None or more < 1 or more != int(more):
         return notices.error("train", "How many steps to add needs a whole number above 0.")
     notices.clear("train")
+    if tuning():
+        return notices.error("train", tuning())
     was = state.phase
     if was == "ended":
         _remember()

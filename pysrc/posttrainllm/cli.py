@@ -111,8 +111,10 @@ PresetOption = Annotated[Text, typer.Option("--preset", help=f"One of {_PRESETS}
 DeviceOption = Annotated[Device, typer.Option("--device", help="The engine.")]
 _THREADS = typer.Option("--threads", min=1, max=256, help="Threads of the cpu engine.", show_default="cores, at most 8")
 ThreadsOption = Annotated[Whole, _THREADS]
-PrecisionOption = Annotated[
-    Precision, typer.Option("--precision", help="How webgpu stores activations: f16 has f32 weights behind it and a loss scale.")
+_PRECISION_HELP = "How webgpu stores activations: f16 has f32 weights behind it and a loss scale."
+PrecisionOption = Annotated[Precision, typer.Option("--precision", help=_PRECISION_HELP)]
+RunPrecisionOption = Annotated[
+    Precision | None, typer.Option("--precision", help=_PRECISION_HELP, show_default="f32, or what the run has")
 ]
 BatchOption = Annotated[Whole, _size("batch")]
 IsaOption = Annotated[Text, typer.Option("--isa", hidden=True)]
@@ -166,7 +168,7 @@ def train(
     save_every: Annotated[float, typer.Option(min=0, help="Seconds between saves; 0 saves at the end only.")] = 60.0,
     sample_every: Annotated[float, typer.Option(min=0, help="Seconds between samples; 0 is never.")] = 0.0,
     sample_prompt: Annotated[str, typer.Option(help="What a sample continues.")] = "\n",
-    precision: PrecisionOption = Precision.f32,
+    precision: RunPrecisionOption = None,
     tokenizer: Annotated[
         Path | None, typer.Option(help="Train on the tokens of this tokenizer.json.", show_default="bytes")
     ] = None,
@@ -188,7 +190,7 @@ def train(
             device.value,
             threads,
             isa,
-            precision.value,
+            precision and precision.value,
             out,
             resume,
             export,

@@ -13,7 +13,7 @@ from typing import Self
 from .cli_output import output_for, quiet_stdout, say
 from .cli_tokenize import asked_for, fewer_than_asked, refuse_another
 from .data.corpus import Corpus
-from .errors import ConfigError, NonFiniteError, PostTrainError, StoreMissingError
+from .errors import ConfigError, DeviceUnavailableError, NonFiniteError, PostTrainError, StoreMissingError
 from .model.config import GPTConfig
 from .model.live import GPT
 from .model.program import Program
@@ -23,7 +23,7 @@ from .train.files import hold_run, write_checkpoint
 from .train.history import newest_step
 from .train.reports import Report, SaveFailedReport, StepReport, StoppedReport
 from .train.settings import training_settings
-from .train.state import checkpoint_of, trainer_of
+from .train.state import checkpoint_of, saved_precision, trainer_of
 from .train.trainer import Live, Trainer
 
 BROKEN_PIPE = 13
@@ -40,7 +40,7 @@ class Job:
     device: str = "auto"
     threads: int | None = None
     isa: str | None = None
-    precision: str = "f32"
+    precision: str | None = None
     out: Path | None = None
     resume: bool = False
     export: Path | None = None
@@ -112,7 +112,7 @@ def _planned(job: Job) -> tuple[GPTConfig, dict, Corpus]:
 
 
 def _begun(job: Job, config: GPTConfig, settings: dict, corpus: Corpus) -> Trainer:
-    model = GPT.on(Program(config), job.device, job.threads, job.isa, job.precision)
+    model = GPT.on(Program(config), job.device, job.threads, job.isa, job.precision or "f32")
     try:
         model.tokenizer = corpus.tokenizer
         model.initialise(settings["seed"])
@@ -162,7 +162,7 @@ def _resumed(job: Job, held: Run) -> Trainer:
             f"{steps:,} came",
             "name a later one",
         )
-    trainer = trainer_of(checkpoint, _corpus_of(job, checkpoint), device=job.device, threads=job.threads, isa=job.isa, precision=job.precision)
+    trainer = _going_on(job, checkpoint)
     try:
         refuse_another(job.tokenizer, job.bpe, trainer.corpus)
     except BaseException:
@@ -171,6 +171,25 @@ def _resumed(job: Job, held: Run) -> Trainer:
     if steps is not None:
         trainer.settings = training_settings(trainer.settings | {"steps": steps})
         trainer.until = steps
+    return trainer
+
+
+def _going_on(job: Job, checkpoint: Checkpoint) -> Trainer:
+    """The run on its engine, in the precision it was trained in unless another is asked for; in single precision, with a
+    sentence, where the engine has no other."""
+    corpus, kept = _corpus_of(job, checkpoint), saved_precision(checkpoint)
+
+    def on(precision: str | None) -> Trainer:
+        return trainer_of(checkpoint, corpus, device=job.device, threads=job.threads, isa=job.isa, precision=precision)
+
+    try:
+        trainer = on(job.precision)
+    except DeviceUnavailableError:
+        if job.precision or kept == "f32":
+            raise
+        trainer = on("f32")  # raises again where it is no matter of precision
+    if job.precision is None and kept != getattr(trainer.model.machine, "precision", "f32"):
+        say(f"The run was trained in half precision (f16), which {trainer.model.machine.description} has not: it goes on in single precision (f32).")
     return trainer
 
 

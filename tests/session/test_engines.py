@@ -132,6 +132,54 @@ async def test_the_largest_sizes_come_and_go_with_the_gpu(asker):
         assert told["presets"]["medium"]["parameters"] > 1e5
 
 
+class HalfGPU(FakeGPU):
+    """Says that it stores in half precision, and has a loss scale."""
+
+    precision, features, scale = "f16", {"shader-f16"}, (2.0**15, 7.0)
+
+    def loss_scale(self):
+        return self.scale
+
+    def set_loss_scale(self, scale, good_steps):
+        self.scale = (scale, good_steps)
+
+
+class Halves(TwoEngines):
+    """cpu, and a GPU of either precision."""
+
+    features = frozenset({"shader-f16"})
+
+    async def open_machine(self, total_bytes):
+        machine = await super().open_machine(total_bytes)
+        if machine.name == "webgpu":
+            machine = HalfGPU() if self.precision == "f16" else machine
+            machine.features = self.features
+        return machine
+
+
+def test_a_run_in_half_precision_goes_on_in_it_where_the_engine_has_it():
+    async def go():
+        async with running(Halves(device="cpu", threads=1)) as asker:
+            await asker.call("engine.use", "engine", name="webgpu", precision="f16")
+            await asker.trained()
+            run_id = asker.session.runs.held_id
+            asker.session.model.machine.scale = (2.0**12, 3.0)
+            asker.ask("train.extend", steps=2)
+            await asker.wait("stopped")
+            await asker.call("engine.use", "engine", name="webgpu", precision="f32")
+            opened = await asker.call("runs.open", "opened", run_id=run_id)
+            told = await asker.wait("engine")
+            assert told["engine"]["precision"] == "f16" and opened["note"] == ""
+            assert asker.session.model.machine.scale == (2.0**12, 3.0)
+            asker.session.host.features = frozenset()
+            for name in ("webgpu", "cpu"):
+                await asker.call("engine.use", "engine", name=name, precision="f32")
+                opened = await asker.call("runs.open", "opened", run_id=run_id)
+                assert "half precision (f16)" in opened["note"] and asker.session.engine["precision"] == "f32"
+
+    asyncio.run(go())
+
+
 async def on_a_gpu(asker, **training):
     await asker.call("engine.use", "engine", name="webgpu")
     await begin(asker, **training)

@@ -19,7 +19,7 @@ from .gpu.memory import Memory
 from .gpu.options import Options
 from .gpu.ranges import TokenCheck
 from .gpu.shader import for_naga
-from .gpu.upkeep import HALTED_BYTE, LAST_SCALE_BYTE, Upkeep
+from .gpu.upkeep import HALTED_BYTE, LAST_SCALE_BYTE, SCALE_BYTE, Upkeep
 from .webgpu_adapter import Watch, dashed, native_limits, open_adapter
 from .webgpu_steps import Pace, StepQueue
 from .webgpu_timing import forget, key_of, time_replays
@@ -238,6 +238,14 @@ class WebGPUMachine:
     def gradient_scale(self) -> float:
         """What the gradients of the step before are multiplied by: the loss scale in f16, else 1."""
         return struct.unpack("<f", self._call(self._queue.read_buffer, self._buffers[STATE], LAST_SCALE_BYTE, 4))[0]
+
+    def loss_scale(self) -> tuple[float, float]:
+        """(loss scale, good steps since it changed): what a run in half precision goes on with."""
+        return struct.unpack("<2f", self._call(self._queue.read_buffer, self._buffers[STATE], SCALE_BYTE, 8))
+
+    def set_loss_scale(self, scale: float, good_steps: float) -> None:
+        """Go on with these."""
+        self._call(self._queue.write_buffer, self._buffers[STATE], 0, self._upkeep.state(scale, good_steps))
 
     def check_bounds(self, loaded: Loaded, bounds) -> None:
         """Raise DataError where a block's tokens or targets leave the vocabulary."""

@@ -23,7 +23,7 @@ from .gpu.lower import Lowered, lower
 from .gpu.memory import Memory
 from .gpu.options import Options
 from .gpu.ranges import TokenCheck
-from .gpu.upkeep import HALTED_BYTE, LAST_SCALE_BYTE, Upkeep
+from .gpu.upkeep import HALTED_BYTE, LAST_SCALE_BYTE, SCALE_BYTE, Upkeep
 
 MATRICES = "chromium-experimental-subgroup-matrix"
 
@@ -111,6 +111,15 @@ class WebGPUMachine:
         """What the gradients of the step before are multiplied by: the loss scale in f16, else 1."""
         return struct.unpack("<f", (await self._await(self._engine.read(STATE, LAST_SCALE_BYTE, 4))).to_bytes())[0]
 
+    def loss_scale(self) -> tuple[float, float]:
+        """(loss scale, good steps since it changed): what a run in half precision goes on with. At once after fetch_async."""
+        kept = self._engine.view(STATE, SCALE_BYTE, 8)
+        return struct.unpack("<2f", (kept or now(self._await(self._engine.read(STATE, SCALE_BYTE, 8)))).to_bytes())
+
+    def set_loss_scale(self, scale: float, good_steps: float) -> None:
+        """Go on with these."""
+        self._state(0, self._upkeep.state(scale, good_steps))
+
     def allocate(self, region_bytes: dict[str, int]) -> None:
         for region, nbytes in region_bytes.items():
             self._memory.require(REGIONS.index(region), nbytes)  # refused before anything is made
@@ -144,8 +153,8 @@ class WebGPUMachine:
         return now(self.download_async(address, nbytes))
 
     async def fetch_async(self, regions: list[str]) -> None:
-        """Read whole regions to where `view` finds them at once, until the next replay or upload."""
-        wanted = [[REGIONS.index(region), self._memory.nbytes[REGIONS.index(region)]] for region in regions]
+        """Read whole regions, and the loss scale, to where `view` finds them at once, until the next replay or upload."""
+        wanted = [[number, self._memory.nbytes[number]] for number in (*map(REGIONS.index, regions), STATE)]
         await self._await(self._engine.fetch(json.dumps(wanted)))
 
     def view(self, address: int, nbytes: int):

@@ -6,7 +6,7 @@ Events: engine (another one is used now), preparing (pipelines compile), recover
 from __future__ import annotations
 
 from ..errors import ConfigError, DeviceError, DeviceLostError, PostTrainError
-from ..train.state import checkpoint_of, model_of, trainer_of, weights_checkpoint
+from ..train.state import checkpoint_of, model_of, saved_precision, trainer_of, weights_checkpoint
 
 PRECISIONS = ("f32", "f16")
 MOST_RECOVERIES = 2
@@ -59,9 +59,20 @@ class Engines:
             host.prefer(*before)
             host.using(session.model.machine if session.model else None)
             raise
-        self._tell(identity)
+        self.tell(identity)
 
-    def _tell(self, identity=None) -> None:
+    def follow(self, checkpoint) -> str:
+        """Before a run goes on: take the precision that it was trained in, where the engine in use has it. "" or a sentence on why not."""
+        session, wanted = self._session, saved_precision(checkpoint)
+        if wanted == "f32" or session.engine.get("precision") == wanted:
+            return ""
+        if session.engine.get("name") == "webgpu" and "shader-f16" in session.engine.get("features", ()):
+            session.host.prefer("webgpu", wanted)
+            return ""
+        return "It was trained in half precision (f16), which this engine does not have: it goes on in single precision (f32)."
+
+    def tell(self, identity=None) -> None:
+        """Say which engine is in use now."""
         session = self._session
         trainer = session.training.trainer
         session.emit(
@@ -137,7 +148,7 @@ class Engines:
         came = error.parts[2] or str(error).rstrip(".")
         message = f"The GPU had a fault: {came}. The run goes on from its last save, step {step:,}, on {where}."
         session.emit("recovered", message=message, step=step, lost_steps=trainer.step - step if trainer else 0, engine=session.engine)
-        self._tell()
+        self.tell()
         return True
 
     def drop_broken(self) -> None:

@@ -162,6 +162,8 @@ class Runs:
                     "choose that text again under Text, then continue the run",
                 )
             check_run(checkpoint, corpus)  # before the live model goes
+            note = session.engines.follow(checkpoint) if corpus is not None and checkpoint.resumable else ""
+            before = session.engine
             await self._bring_up(checkpoint, corpus)
         except BaseException:
             if run is not held:
@@ -170,7 +172,9 @@ class Runs:
         if run is not held:
             self.let_go()
             self._held = run
-        self._tell_opened(identity, run, checkpoint, corpus)
+        self._tell_opened(identity, run, checkpoint, corpus, f"{run.recovered} {note}".strip())
+        if session.engine.get("precision") != before.get("precision"):
+            session.engines.tell()
 
     async def _bring_up(self, checkpoint: Checkpoint, corpus: Corpus | None) -> None:
         """Make the checkpoint the live model; with its text and moments also the trainer."""
@@ -207,7 +211,7 @@ class Runs:
         name = checkpoint.corpus.get("name")
         return bundled if bundled.sha256 == sha256 else await session.host.kept_text(sha256, name if isinstance(name, str) else "text")
 
-    def _tell_opened(self, identity, run: Run, checkpoint: Checkpoint, corpus: Corpus | None) -> None:
+    def _tell_opened(self, identity, run: Run, checkpoint: Checkpoint, corpus: Corpus | None, note: str) -> None:
         rows = checkpoint.history
         self._session.emit(
             "opened",
@@ -225,7 +229,7 @@ class Runs:
             bytes_per_token=bytes_per_token(checkpoint, "bytes_per_token"),
             evaluated_bytes_per_token=bytes_per_token(checkpoint, "evaluated_bytes_per_token"),
             resumable=checkpoint.resumable,
-            note=run.recovered,
+            note=note,
             memory=self._session.model.memory(),
         )
 

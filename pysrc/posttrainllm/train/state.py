@@ -26,6 +26,8 @@ from .settings import training_settings
 from .trainer import Trainer
 
 MOMENTS = ("m", "v")
+LOSS_SCALES = tuple(2.0**n for n in range(25))
+"""Those that shaders/guard.wgsl reaches."""
 
 
 def checkpoint_of(trainer: Trainer, name: str, created: str | None = None) -> Checkpoint:
@@ -47,7 +49,8 @@ def checkpoint_of(trainer: Trainer, name: str, created: str | None = None) -> Ch
             "seconds": trainer.seconds,
             "best_loss_nats": trainer.best_loss_nats,
             "validation_loss_nats": trainer.validation_loss_nats,
-        },
+        }
+        | _precision_of(model.machine),
         cursor=trainer.batches.cursor,
         rng={"seed": trainer.settings["seed"]},
         corpus={
@@ -62,6 +65,19 @@ def checkpoint_of(trainer: Trainer, name: str, created: str | None = None) -> Ch
         updated=now,
         app_version=__version__,
     )
+
+
+def _precision_of(machine: Machine) -> dict:
+    """What half precision adds to a run's schedule: that it is, and its loss scale. Nothing in single precision."""
+    if getattr(machine, "precision", "f32") != "f16":
+        return {}
+    scale, good_steps = machine.loss_scale()
+    return {"precision": "f16", "loss_scale": scale, "good_steps": good_steps}
+
+
+def saved_precision(checkpoint: Checkpoint) -> str:
+    """The precision that a run was trained in: "f32" or "f16"."""
+    return "f16" if checkpoint.schedule.get("precision") == "f16" else "f32"
 
 
 def weights_checkpoint(model: GPT, name: str) -> Checkpoint:
@@ -119,11 +135,13 @@ def trainer_of(
     device: str = "auto",
     threads: int | None = None,
     isa: str | None = None,
-    precision: str = "f32",
+    precision: str | None = None,
     machine: Machine | None = None,
     model: GPT | None = None,
 ) -> Trainer:
     """The run, ready for its next step, on `model` (a live one of the same sizes), on `machine`, or on a new one.
+
+    Without a precision a GPU goes on in the run's own. Where that is half precision, so does its loss scale.
 
     Raises DataError when `corpus` is not the text it was trained on, FormatError when the checkpoint is not a whole run;
     a live `model` is then unchanged.
@@ -133,6 +151,7 @@ def trainer_of(
     _require_same_text(checkpoint, corpus)
     corpus.split_at(settings["validation_fraction"]).check(config)
     if model is None:
+        precision = precision or (saved_precision(checkpoint) if device == "webgpu" else "f32")
         model = model_of(
             checkpoint, True, device=device, threads=threads, isa=isa, precision=precision, machine=machine
         )
@@ -148,6 +167,8 @@ def trainer_of(
         _fill(model, checkpoint, True)
     trainer = Trainer(model, corpus, settings, step=checkpoint.step, cursor=cursor)
     trainer.history = [dict(row) for row in checkpoint.history]
+    if standing["loss_scale"] and trainer.may_skip:
+        model.machine.set_loss_scale(standing["loss_scale"], standing["good_steps"] or 0.0)
     trainer.seconds = standing["seconds"] or 0.0
     trainer.validation_loss_nats = standing["validation_loss_nats"]
     best = standing["best_loss_nats"]
@@ -219,7 +240,10 @@ def _run_state(checkpoint: Checkpoint, config: GPTConfig) -> tuple[dict, dict[st
     if cursor.keys() != {"epoch", "window"} or not all(type(n) is int and 0 <= n < 1 << 53 for n in cursor.values()):
         _refuse_field("its cursor has an epoch and a window, from 0 up", f"{quote(cursor)} came")
     standing = {}
-    for name in ("seconds", "best_loss_nats", "validation_loss_nats"):
+    scale = checkpoint.schedule.get("loss_scale")
+    if scale is not None and scale not in LOSS_SCALES:
+        _refuse_field("its loss scale is a power of two from 1 to 2^24", f"{quote(scale)} came")
+    for name in ("seconds", "best_loss_nats", "validation_loss_nats", "loss_scale", "good_steps"):
         value = checkpoint.schedule.get(name)
         if value is not None and (type(value) not in (int, float) or not math.isfinite(value)):
             _refuse_field(f"its {name} is a number", f"{quote(value)} came")

@@ -176,7 +176,8 @@ def _dpo(call: Call) -> Iterator[Dispatch]:
 
 
 def _dpo_backward(call: Call) -> Iterator[Dispatch]:
-    yield call.dispatch("margins beta dloss dlosses", ceil_div(call.sizes["R"], THREADS), call.sizes)
+    s = call.sizes
+    yield call.dispatch("margins beta dloss dlosses", ceil_div(2 * s["S"] * s["T"], THREADS), s)
 
 
 LOWER: dict[str, Callable[[Call], Iterator[Dispatch]]] = {

@@ -27,10 +27,12 @@ class Upkeep:
         self._current: Halves | None = None
         self._given = False
 
-    def state(self) -> bytes:
-        """What the state buffer (number STATE) starts with: scale, good steps, halted, 1/scale, scale of the last step."""
-        scale = START_SCALE if self._half else 1.0
-        return struct.pack("<5f", scale, 0.0, 0.0, 1 / scale, scale).ljust(STATE_BYTES, b"\0")
+    def state(self, scale: float | None = None, good_steps: float = 0.0) -> bytes:
+        """What the state buffer (number STATE) starts with: scale, good steps, halted, 1/scale, scale of the last step.
+
+        A run that goes on brings its own scale and good steps."""
+        scale = scale or (START_SCALE if self._half else 1.0)
+        return struct.pack("<5f", scale, good_steps, 0.0, 1 / scale, scale).ljust(STATE_BYTES, b"\0")
 
     def uploaded(self, address: int, nbytes: int) -> None:
         """Bytes went to an address. Halves stay current where only weights without one came: an adapter is one upload."""
