@@ -24,6 +24,7 @@ PTL_INLINE void add_columns(const float* hidden, const float* up, int64_t K, int
 void lora(Run& run, int64_t R, int64_t I, int64_t O, int64_t K, int64_t J, int32_t first, const float* x,
           const float* down, const float* up, const float* strength, float* y, float* hidden) {
   gemm(run, {NN, R, K, I, x, I, down, K, hidden, K});
+  if (*strength == 0.0f) return; // the base's own y, even where the adapter holds what is not finite
   parallel_pieces(run, R, rows_per_task(K * J), [=](int64_t begin, int64_t end, float*) {
     constexpr int kWide = 4;
     for (int64_t r = begin; r < end; r++) {

@@ -14,10 +14,13 @@ Names are imported at first use, so that `import posttrainllm` costs nothing.
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Adapter": "model.lora",
     "BPETokenizer": "data.bpe",
     "Corpus": "data.corpus",
     "GPT": "model.live",
     "GPTConfig": "model.config",
+    "LoRAConfig": "model.lora",
+    "lora": "model.adapted",
     "Live": "train.trainer",
     "Trainer": "train.trainer",
     "EvalReport": "train.reports",
@@ -39,6 +42,7 @@ _ERRORS = (
 
 __all__ = [
     "GPT",
+    "Adapter",
     "BPETokenizer",
     "ConfigError",
     "Corpus",
@@ -48,6 +52,7 @@ __all__ = [
     "FormatError",
     "GPTConfig",
     "Live",
+    "LoRAConfig",
     "NumericsError",
     "Pairs",
     "PostTrainError",
@@ -64,6 +69,7 @@ __all__ = [
     "__version__",
     "checkpoint_of",
     "errors",
+    "lora",
     "train",
     "trainer_of",
     "write",

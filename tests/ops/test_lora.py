@@ -64,11 +64,11 @@ def test_it_may_cover_every_column(any_machine, columns, rank):
     assert np.array_equal(made["y"], inputs["y"] + 2 * (inputs["x"] @ inputs["down"] @ inputs["up"]))
 
 
-@pytest.mark.parametrize("which", ["strength", "up"])
-def test_it_starts_as_nothing(any_machine, which):
-    """Strength 0, or an `up` of zeros: y keeps its bits."""
+@pytest.mark.parametrize("changes", [{"strength": 0.0}, {"up": 0.0}, {"strength": 0.0, "up": np.nan, "down": np.inf}])
+def test_it_may_be_nothing(any_machine, changes):
+    """Strength 0 (whatever the adapter holds), or an `up` of zeros: y keeps its bits."""
     inputs = inputs_for(base_case("lora"))
-    inputs[which] = np.zeros_like(inputs[which])
+    inputs |= {name: np.full_like(inputs[name], value) for name, value in changes.items()}
     assert forward(any_machine, **inputs)["y"].tobytes() == inputs["y"].tobytes()
 
 

@@ -3,7 +3,7 @@
 `parameters` lists the weights; `trace` runs the model once on symbols and gives its Graph.
 Addresses: parameters end in .weight or .bias; activations are `embed`, `blocks.i.ln_1`, `blocks.i.attn.qkv`,
 `blocks.i.attn.y`, `blocks.i.attn.out`, `blocks.i.resid_mid`, `blocks.i.ln_2`, `blocks.i.mlp.pre`, `blocks.i.mlp.post`,
-`blocks.i.mlp.out`, `blocks.i.resid_post`, `ln_f`, `logits`.
+`blocks.i.mlp.out`, `blocks.i.resid_post`, `ln_f`, `logits`. An adapter's weights (model/lora.py) end in .lora_down or .lora_up.
 """
 
 from __future__ import annotations
@@ -12,9 +12,13 @@ from dataclasses import dataclass, field
 
 from ..compile.graph import Graph, Value
 from ..dims import ALIGN_BYTES, ELEMENT_BYTES, product, round_up
+from . import lora as adapters
 from .config import GPTConfig
+from .lora import LoRAConfig
 
 INIT_STD = 0.02
+STRENGTH = Value("strength", (1,), "f32", "slots", 4 * ALIGN_BYTES)
+"""Of an adapter, its scaling included; the other slots are in program.py."""
 
 
 @dataclass(frozen=True)
@@ -65,26 +69,63 @@ def parameters(config: GPTConfig) -> list[Parameter]:
     return [p for p in found if p.decayed] + [p for p in found if not p.decayed]
 
 
+def adapter_parameters(config: GPTConfig, lora: LoRAConfig) -> list[Parameter]:
+    """The weights of an adapter: down normal with the variance that PEFT's start has, up zero, so that it starts as no change."""
+    return [
+        Parameter(name, shape, (3 * shape[0]) ** -0.5 if name.endswith("_down") else 0.0, 0.0, True)
+        for name, shape in adapters.shapes(config, lora).items()
+    ]
+
+
 @dataclass(frozen=True)
 class Layout:
-    """Where each weight stands in the flat buffers (params, grads, m, v share it). Offsets are multiples of 256 bytes."""
+    """Where each weight stands in the flat buffers. Offsets are multiples of 256 bytes.
+
+    Params holds them all; grads, m and v only what is trained: all of a plain model, and of one with an adapter the tail after
+    frozen_bytes, at its offset less those.
+    """
 
     parameters: tuple[Parameter, ...]
     offsets_bytes: dict[str, int]
     decayed_bytes: int
     total_bytes: int
+    frozen_bytes: int = 0
 
     @classmethod
-    def of(cls, config: GPTConfig) -> "Layout":
-        """The layout of a model's weights."""
+    def of(cls, config: GPTConfig, lora: LoRAConfig | None = None) -> "Layout":
+        """The layout of a model's weights; with an adapter, its weights come after a base that is frozen."""
         offsets, position, decayed = {}, 0, 0
-        found = parameters(config)
-        for parameter in found:
-            offsets[parameter.name] = position
-            position += round_up(product(parameter.shape) * ELEMENT_BYTES, ALIGN_BYTES)
-            if parameter.decayed:
-                decayed = position
-        return cls(tuple(found), offsets, decayed, position)
+
+        def lay(found: list[Parameter]) -> None:
+            nonlocal position, decayed
+            for parameter in found:
+                offsets[parameter.name] = position
+                position += round_up(product(parameter.shape) * ELEMENT_BYTES, ALIGN_BYTES)
+                if parameter.decayed:
+                    decayed = position
+
+        base = parameters(config)
+        lay(base)
+        if lora is None:
+            return cls(tuple(base), offsets, decayed, position)
+        frozen, tail = position, adapter_parameters(config, lora)
+        lay(tail)
+        return cls((*base, *tail), offsets, decayed, position, frozen)
+
+    @property
+    def trainable(self) -> tuple[Parameter, ...]:
+        """What has gradients and moments."""
+        return tuple(p for p in self.parameters if self.offsets_bytes[p.name] >= self.frozen_bytes)
+
+    @property
+    def frozen(self) -> tuple[Parameter, ...]:
+        """The base under an adapter; nothing in a plain model."""
+        return tuple(p for p in self.parameters if self.offsets_bytes[p.name] < self.frozen_bytes)
+
+    @property
+    def trainable_names(self) -> set[str]:
+        """Addresses of what is trained."""
+        return {p.name for p in self.trainable}
 
     def values(self) -> dict[str, Value]:
         """A fresh Value for every weight."""
@@ -119,15 +160,20 @@ def trace(
     batch: int,
     time: int,
     cache: Cache | None = None,
+    lora: LoRAConfig | None = None,
 ) -> dict[str, Value]:
     """Run the model on symbols: tokens [B,T] i32 to logits [R,V]. Returns every named activation by address.
 
-    With a `cache` (B = 1) the tokens are those after the ones whose keys and values stand there.
+    With a `cache` (B = 1) the tokens are those after the ones whose keys and values stand there. With `lora` each linear that
+    an adapter changes is followed by what changes its output in place.
     """
     c, f = config.channels, config.hidden
     sizes = {"B": batch, "T": time, "R": batch * time, "C": c, "H": config.heads, "D": config.head_width}
     sizes |= {"V": config.vocabulary, "P": config.context}
     named: dict[str, Value] = {}
+    adapted: dict[str, list[adapters.Site]] = {}
+    for site in adapters.sites(config, lora) if lora else ():
+        adapted.setdefault(site.linear, []).append(site)
 
     def op(name: str, out: str, changes: dict[str, int] | None = None, **values: Value) -> Value:
         node = graph.call(name, sizes | (changes or {}), out=out, **values)
@@ -139,7 +185,12 @@ def trace(
 
     def linear(x: Value, name: str, out: str, inputs: int, outputs: int) -> Value:
         weight, bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
-        return op("linear", out, {"I": inputs, "O": outputs}, x=x, weight=weight, bias=bias)
+        y = op("linear", out, {"I": inputs, "O": outputs}, x=x, weight=weight, bias=bias)
+        for site in adapted.get(name, ()):
+            own = {"R": batch * time, "I": inputs, "O": outputs, "K": lora.rank, "J": site.columns}
+            down, up = weights[site.down()], weights[site.up()]
+            graph.call("lora", own, (site.first,), out=site.name, x=x, down=down, up=up, strength=STRENGTH, y=y)
+        return y
 
     def add(a: Value, b: Value, out: str) -> Value:
         return op("add", out, {"N": product(a.shape)}, a=a, b=b)

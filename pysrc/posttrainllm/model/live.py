@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import struct
 from collections.abc import Iterable
 from dataclasses import replace
 
 from ..backends.base import Machine
-from ..compile.graph import REGIONS
-from ..compile.tape import REGION_SHIFT, address
+from ..compile.tape import address
 from ..data.batches import evaluation_batches
 from ..data.tokenizers import ByteTokenizer
-from ..dims import ELEMENT_BYTES, product
-from ..errors import ConfigError, FormatError
+from ..errors import ConfigError
+from .adapted import Adapted
 from .config import GPTConfig
 from .memory import RESERVE_BYTES, available_bytes, need_bytes, require_fit  # noqa: F401 - the session imports the reserve from here
 from ..waiting import now
@@ -22,13 +20,14 @@ from .past import Past
 from .program import DLOSS, LOSS, METRIC_BYTES, RECIPE, SEED, Pass, Program, pack_recipe
 from .selftest import open_machine
 from .steps import StepQueue, unpack_metrics
+from .weights import Weights
 
 
-class GPT:
+class GPT(Adapted, Weights):
     """A GPT with weights on a Machine.
 
     Make one with `create` (new weights from a seed) or `load` (a saved run). `training=True` also takes memory for
-    gradients, AdamW's moments and a training step's activations.
+    gradients, AdamW's moments and a training step's activations. What it does with an adapter is in adapted.py.
     """
 
     def __init__(self, config: GPTConfig, machine: Machine, program: Program) -> None:
@@ -39,6 +38,8 @@ class GPT:
         self._loaded: dict[int, object] = {}
         self._prepared = False
         self._past = Past(self, self._ready, self._download)
+        if program.lora is not None:
+            self.strength = 1.0
 
     @classmethod
     def create(
@@ -92,8 +93,10 @@ class GPT:
     def save(self, path) -> int:
         """Write weights, config and tokenizer as one .safetensors file; returns its bytes. Raises StoreError.
 
-        A run that is to go on later is saved through train.state.checkpoint_of.
+        A run that is to go on later is saved through train.state.checkpoint_of; an adapter through its own `save`.
         """
+        if self.lora is not None:
+            raise ConfigError("save", "a plain model", "one with an adapter came", "save model.adapter, or model.merged()")
         from pathlib import Path
 
         from ..train.files import write_checkpoint
@@ -102,7 +105,7 @@ class GPT:
         return write_checkpoint(weights_checkpoint(self, Path(path).stem), path)
 
     def initialise(self, seed: int) -> None:
-        """Give every weight its starting value from `seed` (0 … 2^63-1), and AdamW's moments zero."""
+        """Give every weight that is trained its starting value from `seed` (0 … 2^63-1), and AdamW's moments zero."""
         if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 63:
             raise ConfigError("model", "seed is a whole number from 0 to 2^63-1", f"{seed!r} came", "change it")
         self.forget_cache()
@@ -253,43 +256,6 @@ class GPT:
     def memory(self) -> dict[str, int]:
         """Bytes by kind (weights, gradients, moments, activations, other, total) that the engine holds for this model."""
         return self.machine.memory() if hasattr(self.machine, "memory") else self.program.memory()
-
-    # Weights
-
-    def weight_bytes(self, name: str, region: str = "params") -> bytes:
-        """A weight (or its gradient "grads", or AdamW's "m", "v") as little-endian float32 bytes, (in, out) order."""
-        return self.machine.download(*self.weight_address(name, region))
-
-    def set_weight_bytes(self, name: str, data, region: str = "params") -> None:
-        """Replace a weight. Raises FormatError when the number of bytes is not the weight's."""
-        start, nbytes = self.weight_address(name, region)
-        if memoryview(data).nbytes != nbytes:
-            raise FormatError("weights", f"{name} has {nbytes:,} bytes", f"{memoryview(data).nbytes:,} came", "check the model's sizes")
-        self.forget_cache()
-        self.machine.upload(start, data)
-
-    def weight_view(self, name: str, region: str = "params"):
-        """The same without a copy where the machine can (see Machine.view): valid until the machine's next `allocate`."""
-        return self.machine.view(*self.weight_address(name, region))
-
-    def weight_address(self, name: str, region: str = "params") -> tuple[int, int]:
-        """(tape address, bytes) of a weight in one of the flat regions. Raises FormatError for an unknown name."""
-        for parameter in self.program.layout.parameters:
-            if parameter.name == name:
-                offset = self.program.layout.offsets_bytes[name]
-                return REGIONS.index(region) << REGION_SHIFT | offset, product(parameter.shape) * ELEMENT_BYTES
-        raise FormatError("weights", "a weight of this model", f"{name!r} came", "see model.weight_names()")
-
-    def weight_names(self) -> list[str]:
-        """Addresses of all weights, in the flat buffers' order."""
-        return [parameter.name for parameter in self.program.layout.parameters]
-
-    def weights_sha256(self) -> str:
-        """sha256 over all weights' bytes in the order of their names, as store.checkpoint.weights_sha256 of a saved run."""
-        digest = hashlib.sha256()
-        for name in sorted(self.weight_names()):
-            digest.update(self.weight_bytes(name))
-        return digest.hexdigest()
 
     def generate(self, prompt: str, tokens: int = 200, **how) -> str:
         """Text that continues `prompt`; see decode.generate.write for the sampler's settings."""

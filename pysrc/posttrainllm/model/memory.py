@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 from ..errors import ConfigError
-from .config import GPTConfig
 from .program import Program
 
 RESERVE_BYTES = 8 << 20
@@ -43,20 +42,21 @@ def require_fit(program: Program, limit_bytes: int | None, scale: int = 1) -> No
     """
     if limit_bytes is None or scale * need_bytes(program) <= limit_bytes:
         return
-    config, training = program.config, program.step is not None
+    config = program.config
     raise ConfigError(
         "model",
         f"weights, gradients, moments and activations fit the {limit_bytes:,} bytes that can be had",
         f"{config.parameter_count():,} parameters with a batch of {config.batch} need {scale * need_bytes(program):,}",
-        _what_fits(config, training, limit_bytes // scale),
+        _what_fits(program, limit_bytes // scale),
         code="E-CONFIG-PLAN",
     )
 
 
-def _what_fits(config: GPTConfig, training: bool, limit_bytes: int) -> str:
+def _what_fits(program: Program, limit_bytes: int) -> str:
+    config, training = program.config, program.step is not None
     batch = config.batch // 2
     while batch:
-        if need_bytes(Program(config.with_batch(batch), training)) <= limit_bytes:
+        if need_bytes(Program(config.with_batch(batch), training, program.lora)) <= limit_bytes:
             return f"a batch of {batch} fits"
         batch //= 2
     return "choose fewer layers or channels, or a shorter context; no batch fits"

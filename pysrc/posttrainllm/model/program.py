@@ -13,13 +13,15 @@ from ..compile import Graph, Plan, Tape, Value, differentiate, place, record
 from ..compile.tape import address
 from ..dims import ALIGN_BYTES, ELEMENT_BYTES, PARTIAL_ELEMENTS
 from .config import GPTConfig
-from .gpt import Cache, Layout, trace
+from .gpt import STRENGTH, Cache, Layout, trace  # noqa: F401 - STRENGTH is one of the slots below
+from .lora import LoRAConfig
 
 RECIPE = Value("recipe", (8,), "f32", "slots", 0)
 SEED = Value("seed", (2,), "i32", "slots", ALIGN_BYTES)
 DLOSS = Value("dloss", (1,), "f32", "slots", 2 * ALIGN_BYTES)
 POSITION = Value("position", (1,), "i32", "slots", 3 * ALIGN_BYTES)
-SLOT_BYTES = 4 * ALIGN_BYTES
+SLOT_BYTES = 8 * ALIGN_BYTES
+"""With room for the slots of other losses (tune/)."""
 LOSS = Value("loss", (2,), "f32", "metrics", 0)
 NORM = Value("gradient_norm", (1,), "f32", "metrics", ALIGN_BYTES)
 METRIC_BYTES = 2 * ALIGN_BYTES
@@ -48,7 +50,9 @@ def _inputs(batch: int, time: int) -> tuple[Value, Value]:
 
 
 def _flat(layout: Layout, region: str, start: int, stop: int) -> Value:
-    return Value(f"{region}[{start}:{stop}]", ((stop - start) // ELEMENT_BYTES,), "f32", region, start)
+    """Bytes start … stop of the flat buffers as they stand in params; the other regions begin at what is trained."""
+    offset = start if region == "params" else start - layout.frozen_bytes
+    return Value(f"{region}[{offset}:{offset + stop - start}]", ((stop - start) // ELEMENT_BYTES,), "f32", region, offset)
 
 
 def _seal(graph: Graph, **rest) -> Pass:
@@ -65,42 +69,60 @@ def regions_of(passes: Iterable[Pass]) -> dict[str, int]:
     return need
 
 
-def initial_weights(config: GPTConfig, training: bool = True) -> Pass:
-    """Fill every weight from the seed slot: normals by stream number (the weight's place in the list), constants.
+def initial_weights(config: GPTConfig, training: bool = True, lora: LoRAConfig | None = None) -> Pass:
+    """Fill every weight from the seed slot: normals by stream number (the weight's place in the list), constants; with `lora`
+    those of the adapter alone.
 
     With `training`, AdamW's moments become zero too.
     """
-    layout, graph = Layout.of(config), Graph()
-    weights = layout.values()
+    layout, graph = Layout.of(config, lora), Graph()
+    weights, trainable = layout.values(), layout.trainable_names
     for stream, parameter in enumerate(layout.parameters):
+        if parameter.name not in trainable:
+            continue
         sizes, value = {"N": weights[parameter.name].nbytes // ELEMENT_BYTES}, weights[parameter.name]
         if parameter.std:
             graph.call("normal", sizes, (parameter.std, stream), seed=SEED, x=value)
         else:
             graph.call("fill", sizes, (parameter.constant,), x=value)
     for region in ("m", "v") if training else ():
-        moments = _flat(layout, region, 0, layout.total_bytes)
-        graph.call("fill", {"N": layout.total_bytes // ELEMENT_BYTES}, (0.0,), x=moments)
+        moments = _flat(layout, region, layout.frozen_bytes, layout.total_bytes)
+        graph.call("fill", {"N": moments.nbytes // ELEMENT_BYTES}, (0.0,), x=moments)
     return _seal(graph)
 
 
-def training_step(config: GPTConfig) -> Pass:
-    """Zero gradients, forward, loss, backward, global norm, clipped AdamW, for tokens and targets [B,T]."""
-    layout, graph = Layout.of(config), Graph()
-    weights = layout.values()
-    tokens, targets = _inputs(config.batch, config.context)
-    everything = _flat(layout, "grads", 0, layout.total_bytes)
-    count = layout.total_bytes // ELEMENT_BYTES
-    graph.call("fill", {"N": count}, (0.0,), x=everything)
-    named = trace(graph, config, weights, tokens, config.batch, config.context)
-    _loss(graph, config, named["logits"], targets)
-    builder = differentiate(graph, LOSS, DLOSS, set(weights))
+def zero_gradients(graph: Graph, layout: Layout) -> None:
+    """Append: every gradient becomes zero, so that the backward may add to it."""
+    everything = _flat(layout, "grads", layout.frozen_bytes, layout.total_bytes)
+    graph.call("fill", {"N": everything.nbytes // ELEMENT_BYTES}, (0.0,), x=everything)
+
+
+def update_weights(graph: Graph, layout: Layout) -> None:
+    """Append: the gradients' global norm, and clipped AdamW on all that is trained."""
+    everything = _flat(layout, "grads", layout.frozen_bytes, layout.total_bytes)
+    count = everything.nbytes // ELEMENT_BYTES
     graph.call("grad_norm", {"N": count, "G": -(-count // PARTIAL_ELEMENTS)}, out="partials", grad=everything, norm=NORM)
-    for decayed, start, stop in ((1, 0, layout.decayed_bytes), (0, layout.decayed_bytes, layout.total_bytes)):
+    parts = (1, layout.frozen_bytes, layout.decayed_bytes), (0, layout.decayed_bytes, layout.total_bytes)
+    for decayed, start, stop in parts:
+        if start == stop:
+            continue
         flat = {name: _flat(layout, region, start, stop) for name, region in
                 (("grad", "grads"), ("param", "params"), ("m", "m"), ("v", "v"))}
         graph.call("adamw", {"N": (stop - start) // ELEMENT_BYTES}, (decayed,), norm=NORM, recipe=RECIPE, **flat)
-    gradients = {name: builder.parameter_gradient(value) for name, value in weights.items()}
+
+
+def training_step(config: GPTConfig, lora: LoRAConfig | None = None) -> Pass:
+    """Zero gradients, forward, loss, backward, global norm, clipped AdamW, for tokens and targets [B,T]; with `lora` of the
+    adapter alone."""
+    layout, graph = Layout.of(config, lora), Graph()
+    weights = layout.values()
+    tokens, targets = _inputs(config.batch, config.context)
+    zero_gradients(graph, layout)
+    named = trace(graph, config, weights, tokens, config.batch, config.context, lora=lora)
+    _loss(graph, config, named["logits"], targets)
+    builder = differentiate(graph, LOSS, DLOSS, layout.trainable_names, layout.frozen_bytes)
+    update_weights(graph, layout)
+    gradients = {name: builder.parameter_gradient(weights[name]) for name in layout.trainable_names}
     return _seal(graph, tokens=tokens, targets=targets, outputs=gradients | {"loss": LOSS, "gradient_norm": NORM})
 
 
@@ -112,11 +134,11 @@ def _loss(graph: Graph, config: GPTConfig, logits: Value, targets: Value) -> Val
     return node.arg("losses")
 
 
-def evaluation(config: GPTConfig) -> Pass:
+def evaluation(config: GPTConfig, lora: LoRAConfig | None = None) -> Pass:
     """Forward and loss of tokens [B,T]; outputs `losses` [R] nats (0 where ignored), `loss` and `logits`."""
-    layout, graph = Layout.of(config), Graph()
+    layout, graph = Layout.of(config, lora), Graph()
     tokens, targets = _inputs(config.batch, config.context)
-    named = trace(graph, config, layout.values(), tokens, config.batch, config.context)
+    named = trace(graph, config, layout.values(), tokens, config.batch, config.context, lora=lora)
     losses = _loss(graph, config, named["logits"], targets)
     losses.keep = named["logits"].keep = True
     return _seal(
@@ -124,39 +146,42 @@ def evaluation(config: GPTConfig) -> Pass:
     )
 
 
-def forward(config: GPTConfig, batch: int, time: int) -> Pass:
+def forward(config: GPTConfig, batch: int, time: int, lora: LoRAConfig | None = None) -> Pass:
     """Forward only: tokens [B,T] to `logits` [R,V]. T may be shorter than the context."""
-    layout, graph = Layout.of(config), Graph()
+    layout, graph = Layout.of(config, lora), Graph()
     tokens, _ = _inputs(batch, time)
-    named = trace(graph, config, layout.values(), tokens, batch, time)
+    named = trace(graph, config, layout.values(), tokens, batch, time, lora=lora)
     named["logits"].keep = True
     return _seal(graph, tokens=tokens, outputs={"logits": named["logits"]})
 
 
-def decoding(config: GPTConfig, time: int) -> Pass:
+def decoding(config: GPTConfig, time: int, lora: LoRAConfig | None = None) -> Pass:
     """Tokens [1,T] that stand at positions POSITION … POSITION+T-1 of a text whose earlier keys and values are in the
     cache region, to `logits` [T,V]; theirs are added there."""
-    layout, graph = Layout.of(config), Graph()
+    layout, graph = Layout.of(config, lora), Graph()
     tokens, _ = _inputs(1, time)
-    named = trace(graph, config, layout.values(), tokens, 1, time, Cache.of(config, POSITION))
+    named = trace(graph, config, layout.values(), tokens, 1, time, Cache.of(config, POSITION), lora)
     named["logits"].keep = True
     return _seal(graph, tokens=tokens, outputs={"logits": named["logits"]})
 
 
 class Program:
-    """All tapes of a config. `training=False` leaves out the step, gradients and moments."""
+    """All tapes of a config. `training=False` leaves out the step, gradients and moments.
 
-    def __init__(self, config: GPTConfig, training: bool = True) -> None:
-        self.config, self.layout = config, Layout.of(config)
-        self.initial = initial_weights(config, training)
-        self.step = training_step(config) if training else None
-        self.evaluation = evaluation(config)
+    With `lora` every tape applies an adapter, and `initial` and the step are about the adapter alone.
+    """
+
+    def __init__(self, config: GPTConfig, training: bool = True, lora: LoRAConfig | None = None) -> None:
+        self.config, self.lora, self.layout = config, lora, Layout.of(config, lora)
+        self.initial = initial_weights(config, training, lora)
+        self.step = training_step(config, lora) if training else None
+        self.evaluation = evaluation(config, lora)
         self._decoding: dict[int, Pass] = {}
 
     def decoding(self, time: int) -> Pass:
         """The pass for `time` tokens after those in the cache; made at its first use."""
         if time not in self._decoding:
-            self._decoding[time] = decoding(self.config, time)
+            self._decoding[time] = decoding(self.config, time, self.lora)
         return self._decoding[time]
 
     def passes(self) -> Iterable[Pass]:

@@ -16,7 +16,8 @@ def _covered(sizes, params, y):
 
 def _forward(sizes, params, x, down, up, strength, y, hidden):
     hidden[...] = x @ down
-    _covered(sizes, params, y)[...] += strength[0] * (hidden @ up)
+    if strength[0]:  # at 0 the base's own y, even where the adapter holds what is not finite
+        _covered(sizes, params, y)[...] += strength[0] * (hidden @ up)
 
 
 def _backward_hidden(sizes, params, dy, up, strength, dhidden):

@@ -33,14 +33,17 @@ def default_learning_rate(channels: int) -> float:
     return load("training")["learning_rate"] * min(1.0, RATE_CHANNELS / channels)
 
 
-def training_settings(changes: dict | None = None, channels: int | None = None) -> dict:
+def training_settings(changes: dict | None = None, channels: int | None = None, adapter: bool = False) -> dict:
     """All settings: defaults from configs/training.json, the rate for a model of so many channels, then `changes`.
 
+    With `adapter` the defaults of configs/lora.json come between: what is trained starts as nothing, on a model that is good.
     Raises ConfigError for an unknown name or a value out of range.
     """
     settings = load("training")
     if channels is not None:
         settings["learning_rate"] = default_learning_rate(channels)
+    if adapter:
+        settings |= load("lora")["training"]
     for name, value in (changes or {}).items():
         if name not in _RANGES:
             raise ConfigError(

@@ -58,7 +58,7 @@ class Trainer:
         self, model: GPT, corpus: Corpus, settings: dict | None = None, *, step: int = 0, cursor: dict | None = None
     ):
         self.settings = training_settings(
-            {"validation_fraction": corpus.validation_fraction} | (settings or {}), model.config.channels
+            {"validation_fraction": corpus.validation_fraction} | (settings or {}), model.config.channels, model.lora is not None
         )
         self.model, self.corpus = model, _as_tokens(corpus.split_at(self.settings["validation_fraction"]), model.tokenizer)
         config = model.config

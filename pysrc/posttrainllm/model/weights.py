@@ -1,0 +1,58 @@
+"""A live model's weights by address: bytes in and out, and one hash of them."""
+
+from __future__ import annotations
+
+import hashlib
+
+from ..compile.graph import REGIONS
+from ..compile.tape import REGION_SHIFT
+from ..dims import ELEMENT_BYTES, product
+from ..errors import FormatError
+
+
+class Weights:
+    """What a GPT's weights answer to. An adapter's are among them; of a frozen base there are no gradients and moments."""
+
+    def weight_bytes(self, name: str, region: str = "params") -> bytes:
+        """A weight (or its gradient "grads", or AdamW's "m", "v") as little-endian float32 bytes, (in, out) order."""
+        return self.machine.download(*self.weight_address(name, region))
+
+    def set_weight_bytes(self, name: str, data, region: str = "params") -> None:
+        """Replace a weight. Raises FormatError when the number of bytes is not the weight's."""
+        start, nbytes = self.weight_address(name, region)
+        if memoryview(data).nbytes != nbytes:
+            raise FormatError("weights", f"{name} has {nbytes:,} bytes", f"{memoryview(data).nbytes:,} came", "check the model's sizes")
+        self.forget_cache()
+        self.machine.upload(start, data)
+
+    def weight_view(self, name: str, region: str = "params"):
+        """The same without a copy where the machine can (see Machine.view): valid until the machine's next `allocate`."""
+        return self.machine.view(*self.weight_address(name, region))
+
+    def weight_address(self, name: str, region: str = "params") -> tuple[int, int]:
+        """(tape address, bytes) of a weight in one of the flat regions. Raises FormatError for an unknown name, or a frozen weight's
+        gradient."""
+        layout = self.program.layout
+        for parameter in layout.parameters:
+            if parameter.name == name:
+                offset = layout.offsets_bytes[name] - (0 if region == "params" else layout.frozen_bytes)
+                if offset < 0:
+                    raise FormatError("weights", f"{region} holds what is trained", f"{name} is frozen", "see model.trainable_names()")
+                return REGIONS.index(region) << REGION_SHIFT | offset, product(parameter.shape) * ELEMENT_BYTES
+        raise FormatError("weights", "a weight of this model", f"{name!r} came", "see model.weight_names()")
+
+    def weight_names(self) -> list[str]:
+        """Addresses of all weights, in the flat buffers' order: the model's, then those of its adapter."""
+        return [parameter.name for parameter in self.program.layout.parameters]
+
+    def trainable_names(self) -> list[str]:
+        """Those that a training step changes: all, or where there is an adapter its own."""
+        return [parameter.name for parameter in self.program.layout.trainable]
+
+    def weights_sha256(self, names=None) -> str:
+        """sha256 over weights' bytes (all, or those named) in the order of their names, as store.checkpoint.weights_sha256 of a
+        saved run."""
+        digest = hashlib.sha256()
+        for name in sorted(self.weight_names() if names is None else names):
+            digest.update(self.weight_bytes(name))
+        return digest.hexdigest()
