@@ -281,7 +281,7 @@ async def test_weights_that_give_no_finite_loss_are_told_and_do_not_replace_a_go
     asker.ask("train.start", preset="tiny", training=QUICK | {"steps": 100_000, "evaluate_every_steps": 50})
     await asker.wait("saved")
     await asker.wait("eval")  # step 0
-    asker.session.model.evaluate_async = giving(float("nan"))
+    asker.session.model.evaluate_batches_async = giving(float("nan"))
     assert (await asker.wait("eval"))["validation_loss_nats"] is None
     stopped = await asker.wait("stopped")
     assert (stopped["reason"], stopped["saved"], stopped["validation_loss_nats"]) == ("nonfinite", False, None)

@@ -92,10 +92,10 @@ def test_best_is_the_lowest_so_far(any_machine):
     trainer = trainer_on(any_machine)
     losses = iter([3.0, 2.5, 2.75, math.nan, 2.0])
 
-    async def evaluate(tokens, count):
+    async def evaluate(batches):
         return next(losses)
 
-    trainer.model.evaluate_async = evaluate
+    trainer.model.evaluate_batches_async = evaluate
     assert [trainer.evaluate().best for _ in range(5)] == [True, True, False, False, True]
     assert trainer.best_loss_nats == 2.0
 

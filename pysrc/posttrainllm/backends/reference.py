@@ -26,7 +26,7 @@ class ReferenceMachine:
         for region, nbytes in region_bytes.items():
             old = self._regions[region]
             if old.size * ELEMENT_BYTES < nbytes:
-                self._regions[region] = np.zeros(nbytes // ELEMENT_BYTES)
+                self._regions[region] = np.concatenate((old, np.zeros(nbytes // ELEMENT_BYTES - old.size)))
 
     def _part(self, address: int, elements: int):
         region, offset = REGIONS[address >> REGION_SHIFT], (address & OFFSET_MASK) // ELEMENT_BYTES

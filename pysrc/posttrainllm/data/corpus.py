@@ -11,6 +11,7 @@ from pathlib import Path
 from ..configs import load
 from ..errors import DataError
 from ..model.config import GPTConfig
+from .batches import Batches, evaluation_batches
 from .bits import bits_per_byte
 from .tokenizers import ByteTokenizer
 
@@ -62,6 +63,14 @@ class Corpus:
         from .tokenized import TokenizedCorpus
 
         return TokenizedCorpus(self, tokenizer)
+
+    def batches(self, context: int, batch: int, seed: int, cursor: dict | None = None) -> Batches:
+        """Batches of windows of the training part, from a cursor on."""
+        return Batches(self.train, context, batch, seed, cursor)
+
+    def evaluation(self, context: int, batch: int, count: int) -> list[tuple[bytes, bytes]]:
+        """The batches of an evaluation of about `count` validation tokens."""
+        return evaluation_batches(self.validation, context, batch, count)
 
     def bits_per_byte(self, loss_nats: float, part: str = "validation") -> float:
         """A mean loss a token of a part ("train" or "validation") as bits a byte of text, which compares over tokenizers."""

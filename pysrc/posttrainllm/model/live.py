@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ..backends.base import Machine
@@ -198,9 +199,13 @@ class GPT(Adapted, Weights):
 
     async def evaluate_async(self, tokens, count: int = 16384) -> float:
         """Mean loss in nats over fixed windows of `tokens`, about `count` tokens of them. Does not depend on the batch."""
+        return await self.evaluate_batches_async(evaluation_batches(tokens, self.config.context, self.config.batch, count))
+
+    async def evaluate_batches_async(self, batches: Iterable[tuple[bytes, bytes]]) -> float:
+        """Mean loss in nats over all targets that count in batches of (tokens, targets), i32 [B,T]; NaN where none does."""
         total, counted = [], 0
         each = self.program.evaluation
-        for inputs, targets in evaluation_batches(tokens, self.config.context, self.config.batch, count):
+        for inputs, targets in batches:
             self.machine.upload(address(each.tokens), inputs)
             self.machine.upload(address(each.targets), targets)
             await self.run_async(each)

@@ -11,12 +11,12 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
-from ..data.batches import Batches
 from ..data.bits import bits_per_byte
 from ..data.corpus import Corpus
 from ..decode.generate import write_async
 from ..errors import ConfigError, NonFiniteError, StoreError
 from ..model.live import GPT
+from ..model.steps import StepQueue
 from ..waiting import each_now, now
 from .ahead import MOST_SKIPPED, Ahead
 from .history import append
@@ -80,10 +80,10 @@ class Trainer:
         self.batches = self.batches_at(cursor)
         self._ahead: Ahead | None = None
 
-    def batches_at(self, cursor: dict | None) -> Batches:
+    def batches_at(self, cursor: dict | None):
         """The run's batches from a cursor on."""
         config = self.model.config
-        return Batches(self.corpus.train, config.context, config.batch, self.settings["seed"], cursor)
+        return self.corpus.batches(config.context, config.batch, self.settings["seed"], cursor)
 
     @property
     def tokens_per_step(self) -> int:
@@ -96,7 +96,7 @@ class Trainer:
         while True:
             began, cursor = time.perf_counter(), self.batches.cursor
             values = recipe(self.step + 1, self.settings)
-            loss, norm = await self.model.step_async(*self.batches.next(), values)
+            loss, norm = await self.replay_async(values)
             if math.isfinite(loss) and math.isfinite(norm):
                 return self.record(loss, norm, values[0], time.perf_counter() - began)
             if not self.may_skip or skipped >= MOST_SKIPPED:
@@ -104,6 +104,20 @@ class Trainer:
                 raise self.non_finite(loss, norm)
             skipped += 1
             self.skip()
+
+    async def replay_async(self, values: tuple[float, ...]) -> tuple[float, float]:
+        """Give the next batch to the engine: (loss, gradient norm). Other objectives than the next token's replace this."""
+        return await self.model.step_async(*self.batches.next(), values)
+
+    async def queue_async(self) -> StepQueue | None:
+        """Where many steps may be under way at once; None where each is waited for."""
+        return await self.model.steps()
+
+    async def measure_async(self) -> float:
+        """What an evaluation is about: the mean loss in nats on what is held out."""
+        config = self.model.config
+        batches = self.corpus.evaluation(config.context, config.batch, self.settings["evaluation_tokens"])
+        return await self.model.evaluate_batches_async(batches)
 
     @property
     def may_skip(self) -> bool:
@@ -143,7 +157,7 @@ class Trainer:
     async def evaluate_async(self) -> EvalReport:
         """Measure the validation loss now and keep it in the history."""
         began = time.perf_counter()
-        loss = await self.model.evaluate_async(self.corpus.validation, self.settings["evaluation_tokens"])
+        loss = await self.measure_async()
         self.broken = not math.isfinite(loss)
         best = loss < self.best_loss_nats
         self.best_loss_nats = loss if best else self.best_loss_nats
@@ -195,7 +209,7 @@ class Trainer:
         self.until = self.settings["steps"] if until is None else until
         sampled = saved = time.perf_counter()
         await self.model.prepare()
-        queue = await self.model.steps()
+        queue = await self.queue_async()
         self._ahead = Ahead(self, queue) if queue else None
         if not self.history:
             yield [await self.evaluate_async()]
