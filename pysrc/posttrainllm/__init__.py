@@ -33,6 +33,8 @@ _HOMES = {
     "checkpoint_of": "train.state",
     "trainer_of": "train.state",
     "Template": "data.pairs",
+    "memorise": "study.memorise",
+    "memorise_async": "study.memorise",
     "write": "decode.generate",
 }
 _ERRORS = (
@@ -70,6 +72,8 @@ __all__ = [
     "checkpoint_of",
     "errors",
     "lora",
+    "memorise",
+    "memorise_async",
     "train",
     "trainer_of",
     "write",
