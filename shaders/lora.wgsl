@@ -40,6 +40,9 @@ fn lora(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
             hidden[first_row * sizes.K + e] = parts[part_of(row, k / 4u)][k % 4u];
         }
     }
+    if (strength[0] == 0.0) {
+        return; // y as it is, even where the adapter holds what is not finite
+    }
     let width = sizes.J / PER;
     for (var e = lane; e < ROWS / TOGETHER * width; e += THREADS) {
         let column = e % width;

@@ -51,7 +51,7 @@ class Engine {
     this.stepMs = 0; // what a training step lately took
     this.uniforms = new Set(); // of the tapes that are prepared
     this.idleStaging = [];
-    this.fetched = new Map(); // by number: bytes of a region as they were when fetch() read them
+    this.fetched = new Map(); // by number: [first byte, bytes] of a region as they were when fetch() read them
     this.lost = device.lost.then((lost) => this.fail(`lost: ${lost.message || lost.reason}`));
     device.addEventListener?.("uncapturederror", (event) => this.fail(event.error.message));
   }
@@ -86,6 +86,13 @@ class Engine {
     this.buffers.set(index, fresh);
   }
 
+  /** Gives a buffer back. */
+  drop(index) {
+    this.fetched.delete(index);
+    this.buffers.get(index)?.destroy();
+    this.buffers.delete(index);
+  }
+
   /** Bytes of a Uint8Array to a region. */
   write(index, offset, bytes) {
     this.fetched.delete(index);
@@ -118,14 +125,15 @@ class Engine {
     return this.make(Math.max(bytes, 4096), GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST);
   }
 
-  /** Reads whole regions, for view(). `wanted` is JSON: [[number, bytes]…]. */
+  /** Reads regions, for view(). `wanted` is JSON: [[number, first byte, end]…]. */
   async fetch(wanted) {
-    for (const [index, bytes] of JSON.parse(wanted)) this.fetched.set(index, await this.read(index, 0, bytes));
+    for (const [index, start, end] of JSON.parse(wanted)) this.fetched.set(index, [start, await this.read(index, start, end - start)]);
   }
 
   /** Bytes of a region that fetch() read and nothing wrote since; undefined elsewhere. */
   view(index, offset, bytes) {
-    return this.fetched.get(index)?.subarray(offset, offset + bytes);
+    const [start, kept] = this.fetched.get(index) ?? [0, new Uint8Array()];
+    return offset >= start && offset + bytes <= start + kept.length ? kept.subarray(offset - start, offset - start + bytes) : undefined;
   }
 
   /** Waits for the errors of all submits so far; throws the first. */

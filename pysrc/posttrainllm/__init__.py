@@ -36,6 +36,8 @@ _HOMES = {
     "checkpoint_of": "train.state",
     "trainer_of": "train.state",
     "Template": "data.pairs",
+    "memorise": "study.memorise",
+    "memorise_async": "study.memorise",
     "write": "decode.generate",
 }
 _ERRORS = (
@@ -74,6 +76,8 @@ __all__ = [
     "dpo",
     "errors",
     "lora",
+    "memorise",
+    "memorise_async",
     "sft",
     "text_loss",
     "train",

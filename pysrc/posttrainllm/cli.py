@@ -13,6 +13,7 @@ import typer
 from . import __version__
 from .cli_output import emit, quiet_stdout, say
 from .configs import load
+from .decode.generate import AHEAD
 from .errors import PostTrainError
 
 app = typer.Typer(
@@ -223,6 +224,8 @@ def sample(
     grammar: Annotated[Path | None, typer.Option(help="Write a text of the grammar in this file, in lark's notation.")] = None,
     end: Annotated[End, typer.Option(help="Where such a text ends: where the model leaves it, as soon as it may, or late.")] = End.model,
     whitespace: Annotated[Whitespace, typer.Option("--json-whitespace", help="Between the marks of JSON.")] = Whitespace.compact,
+    draft: Annotated[Path | None, typer.Option(help="A smaller saved model, which proposes tokens for this one to verify.")] = None,
+    ahead: Annotated[int, typer.Option(help="Tokens that it proposes at a time, 1 to 16.")] = AHEAD,
     device: DeviceOption = Device.auto,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
@@ -239,8 +242,8 @@ def sample(
         "seed": seed,
     }
     rules = {"regex": regex, "json_schema": json_schema, "grammar": grammar}
-    how = {"stop": tuple(stop or ()), "end": end.value, **sampler}
-    write_out(source, prompt, tokens, how, rules, whitespace.value, device.value, threads, as_json)
+    how = {"stop": tuple(stop or ()), "end": end.value, "ahead": ahead, **sampler}
+    write_out(source, prompt, tokens, how, rules, whitespace.value, draft, device.value, threads, as_json)
 
 
 @app.command()

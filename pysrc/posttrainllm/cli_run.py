@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import statistics
 import sys
 import time
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 from . import __version__
-from .cli_output import emit
+from .cli_output import emit, say
 from .compile import explain as tables
 from .data.corpus import Corpus
 from .decode.constrain import read_file, vocabulary_of
-from .decode.generate import write
+from .decode.generate import Piece, write
 from .errors import ConfigError
 from .model.config import GPTConfig
 from .model.live import GPT
@@ -34,13 +37,15 @@ def sample(
     how: dict,
     rules: dict[str, str | Path | None],
     whitespace: str,
+    draft: Path | None,
     device: str,
     threads: int | None,
     as_json: bool,
 ) -> None:
     """Write to standard output as the text comes; with as_json one "token" event a piece and a last "done".
 
-    `how` is for decode.generate.write; `rules` holds a pattern ("regex") or a file ("json_schema", "grammar"), one at most.
+    `how` is for decode.generate.write; `rules` holds a pattern ("regex") or a file ("json_schema", "grammar"), one at most; `draft` is
+    a saved model whose acceptance is told at the end.
     """
     given = {kind: rule for kind, rule in rules.items() if rule is not None}
     if len(given) > 1:
@@ -48,9 +53,10 @@ def sample(
         raise ConfigError("sample", "a text has one constraint", f"{options} came", "choose one of them")
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal that is not UTF-8 must not end the text
-    with opened(source) as checkpoint:
-        model = model_of(checkpoint, device=device, threads=threads)
-    try:
+    with contextlib.ExitStack() as models:
+        model = models.enter_context(_model(source, device, threads))
+        if draft is not None:
+            how = how | {"draft": models.enter_context(_model(draft, device, threads))}
         constraint = None
         for kind, rule in given.items():
             constraint = read_file(kind, rule, vocabulary_of(model.tokenizer), whitespace)
@@ -65,23 +71,47 @@ def sample(
                 emit({"event": "token", "text": piece.text, "tokens": piece.tokens})
             else:
                 print(piece.text, end="", flush=True)
-        if not as_json:
-            print()
+        if as_json:
+            emit({"event": "done", "prompt": prompt, "text": text, "first_token_seconds": first} | _facts(piece))
             return
-        emit(
-            {
-                "event": "done",
-                "prompt": prompt,
-                "text": text,
-                "tokens": piece.tokens,
-                "reason": piece.reason,
-                "seconds": piece.seconds,
-                "first_token_seconds": first,
-                "tokens_per_second": piece.tokens / max(piece.seconds, 1e-9),
-            }
-        )
+        print()
+        if piece.acceptance:
+            say(_acceptance(model, how["draft"], piece))
+
+
+@contextlib.contextmanager
+def _model(source: Path, device: str, threads: int | None) -> Iterator[GPT]:
+    """A saved model, for as long as this lasts."""
+    with opened(source) as checkpoint:
+        model = model_of(checkpoint, device=device, threads=threads)
+    try:
+        yield model
     finally:
         model.close()
+
+
+def _facts(last: Piece) -> dict:
+    """Of a whole text, from its last piece."""
+    facts = {
+        "tokens": last.tokens,
+        "reason": last.reason,
+        "seconds": last.seconds,
+        "tokens_per_second": last.tokens / max(last.seconds, 1e-9),
+    }
+    if last.acceptance:
+        rates = {"rate": last.acceptance.rate, "tokens_per_pass": last.acceptance.tokens_per_pass}
+        facts["acceptance"] = asdict(last.acceptance) | rates
+    return facts
+
+
+def _acceptance(model: GPT, draft: GPT, last: Piece) -> str:
+    seen, larger = last.acceptance, draft.config.parameter_count() >= model.config.parameter_count()
+    return (
+        f"{last.tokens:,} tokens in {last.seconds:.2f} s, {last.tokens / max(last.seconds, 1e-9):,.0f} tokens/s; the draft's proposals: "
+        f"{seen.accepted:,} of {seen.proposed:,} stood ({seen.rate:.0%}), {seen.tokens_per_pass:.2f} tokens a pass of the model; "
+        f"{seen.draft_seconds:.2f} s in the draft, {seen.model_seconds:.2f} s in the model."
+        f"{' The draft is no smaller than the model: it can only cost time.' if larger else ''}"
+    )
 
 
 def measure(trainer: Trainer, steps: int, warmup_steps: int) -> tuple[list[float], dict]:

@@ -53,6 +53,25 @@ def now(coroutine: Coroutine):
     )
 
 
+def begun(coroutine: Coroutine):
+    """A coroutine that runs to its first wait now; the rest is to be awaited. What it asks of a GPU is asked before anything else is."""
+    try:
+        return _Rest(coroutine, coroutine.send(None))
+    except StopIteration as done:
+        return _Answer(done.value)
+
+
+class _Answer:
+    """Something to await that is there."""
+
+    def __init__(self, value) -> None:
+        self._value = value
+
+    def __await__(self):
+        return self._value
+        yield  # what makes it a generator
+
+
 def each_now(items: AsyncIterator) -> Iterator:
     """An asynchronous generator, from plain code."""
     while True:

@@ -261,7 +261,13 @@ def _dpo(case, inputs):
     inputs["beta"] = np.array([0.1])
 
 
+def _blend(case, inputs):
+    """A third is replaced, a third left as it is but for what is added."""
+    inputs["factor"][::3], inputs["factor"][1::3] = 0, 1
+
+
 FINISH = {
+    "blend": _blend,
     "lora": _strength,
     "lora_backward_hidden": _strength,
     "lora_backward_weight": _strength,

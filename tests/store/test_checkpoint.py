@@ -41,7 +41,7 @@ def test_round_trip_of_everything(wrap):
 
 def test_the_fields_that_must_survive_are_all_in_the_file():
     kept = {key.removeprefix(PREFIX) for key in SafeTensors(checkpoint().to_bytes()).metadata} - {"format"}
-    wanted = "name config step tokenizer frozen training schedule cursor rng corpus history created updated"
+    wanted = "name config step tokenizer frozen adapter training schedule cursor rng corpus history created updated"
     assert kept == {*wanted.split(), "app_version", "format_version"}
 
 

@@ -48,11 +48,12 @@ class Machine(Protocol):
     #   bytes) are copied to their places, after it `nbytes` at address `metrics` are kept. bounds are (least, most) of the
     #   tokens and of the targets. poll() gives the kept rows that came back, in order; `await landed()` waits for the oldest
     #   block; under_way counts blocks that have not come back; step_seconds is what a step lately took.
+    # trim(region_bytes) gives back what regions hold beyond this; one that is made smaller becomes zero.
     # precision: "f32" or "f16". With "f16" loss_scale() -> (scale, good steps) and set_loss_scale(scale, good steps): what a
     #   run goes on with.
     # Where answers must be awaited (a GPU in a browser): load_all_async(tapes, progress), ready_async(loaded),
-    #   download_async(address, nbytes), and fetch_async(regions), after which download and view of them answer at once until
-    #   the next replay.
+    #   download_async(address, nbytes), and fetch_async(regions, params_from), after which download and view of them (of params
+    #   from a byte on) answer at once until the next replay.
 
 
 def engine_error(message: str) -> DeviceError | DataError:

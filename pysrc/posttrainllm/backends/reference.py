@@ -5,11 +5,22 @@ Every four bytes of a region are one float64 here; integers (tokens, seeds) are 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ..compile.graph import REGIONS
 from ..compile.tape import OFFSET_MASK, REGION_SHIFT, Tape, decode
 from ..dims import ELEMENT_BYTES, product
 from ..errors import DataError, DeviceError
 from ..ops.lazy import np
+
+
+@dataclass
+class Loaded:
+    """A tape and its records with their arrays, of the regions as they stood at `generation`."""
+
+    tape: Tape
+    generation: int
+    calls: list
 
 
 class ReferenceMachine:
@@ -20,13 +31,15 @@ class ReferenceMachine:
 
     def __init__(self) -> None:
         self._regions: dict[str, object] = {region: np.zeros(0) for region in REGIONS}
-        self._integers: set[tuple[int, int]] = set()
+        self._generation = 0
 
     def allocate(self, region_bytes: dict[str, int]) -> None:
         for region, nbytes in region_bytes.items():
             old = self._regions[region]
             if old.size * ELEMENT_BYTES < nbytes:
-                self._regions[region] = np.concatenate((old, np.zeros(nbytes // ELEMENT_BYTES - old.size)))
+                fresh = self._regions[region] = np.zeros(nbytes // ELEMENT_BYTES)
+                fresh[: old.size] = old
+                self._generation += 1
 
     def _part(self, address: int, elements: int):
         region, offset = REGIONS[address >> REGION_SHIFT], (address & OFFSET_MASK) // ELEMENT_BYTES
@@ -55,7 +68,11 @@ class ReferenceMachine:
         """The same in full precision, for tests: a float64 array of nbytes/4 elements."""
         return self._part(address, nbytes // ELEMENT_BYTES).copy()
 
-    def load(self, tape: Tape) -> object:
+    def load(self, tape: Tape) -> Loaded:
+        return Loaded(tape, self._generation, self._bound(tape))
+
+    def _bound(self, tape: Tape) -> list:
+        """Records with their arrays, as the regions stand now."""
         calls = []
         for index, entry in enumerate(decode(tape)):
             arrays = []
@@ -66,8 +83,10 @@ class ReferenceMachine:
             calls.append((index, entry, arrays))
         return calls
 
-    def replay(self, loaded: object) -> None:
-        for index, entry, arrays in loaded:
+    def replay(self, loaded: Loaded) -> None:
+        if loaded.generation != self._generation:
+            loaded.generation, loaded.calls = self._generation, self._bound(loaded.tape)
+        for index, entry, arrays in loaded.calls:
             try:
                 entry.kernel.run(entry.sizes, entry.params, *arrays)
             except IndexError as error:

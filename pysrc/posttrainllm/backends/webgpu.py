@@ -110,6 +110,13 @@ class WebGPUMachine:
         for region, nbytes in region_bytes.items():
             self._resize(REGIONS.index(region), nbytes)
 
+    def trim(self, region_bytes: dict[str, int]) -> None:
+        """Make regions no larger than this; one that is made smaller becomes zero."""
+        for region, nbytes in region_bytes.items():
+            if self._memory.shrink(REGIONS.index(region), nbytes):
+                self._buffers.pop(REGIONS.index(region)).destroy()
+                self._resize(REGIONS.index(region), nbytes)
+
     def _resize(self, number: int, nbytes: int) -> None:
         size = self._memory.grow(number, nbytes)
         if not size:

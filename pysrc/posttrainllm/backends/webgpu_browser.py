@@ -126,6 +126,13 @@ class WebGPUMachine:
         for region, nbytes in region_bytes.items():
             self._resize(REGIONS.index(region), nbytes)
 
+    def trim(self, region_bytes: dict[str, int]) -> None:
+        """Make regions no larger than this; one that is made smaller becomes zero."""
+        for region, nbytes in region_bytes.items():
+            if self._memory.shrink(REGIONS.index(region), nbytes):
+                self._call(self._engine.drop, REGIONS.index(region))
+                self._resize(REGIONS.index(region), nbytes)
+
     def _resize(self, number: int, nbytes: int) -> None:
         size = self._memory.grow(number, nbytes)
         if size:
@@ -135,13 +142,15 @@ class WebGPUMachine:
         return self._memory.find(address, nbytes)
 
     def upload(self, address: int, data) -> None:
-        from pyodide.ffi import to_js
+        from pyodide.ffi import JsProxy, to_js
 
-        data = memoryview(data).cast("B")
-        index, offset = self._place(address, len(data))
+        held = isinstance(data, JsProxy)  # bytes in JavaScript already, as `view` gives them
+        data = data if held else memoryview(data).cast("B")
+        nbytes = data.byteLength if held else len(data)
+        index, offset = self._place(address, nbytes)
         self._tokens.uploaded(address, data)
-        self._upkeep.uploaded(address, len(data))
-        self._call(self._write, index, offset, to_js(data))
+        self._upkeep.uploaded(address, nbytes)
+        self._call(self._write, index, offset, data if held else to_js(data))
 
     async def download_async(self, address: int, nbytes: int) -> bytes:
         """Bytes of a region, once the GPU is there."""
@@ -152,9 +161,11 @@ class WebGPUMachine:
     def download(self, address: int, nbytes: int) -> bytes:
         return now(self.download_async(address, nbytes))
 
-    async def fetch_async(self, regions: list[str]) -> None:
-        """Read whole regions, and the loss scale, to where `view` finds them at once, until the next replay or upload."""
-        wanted = [[number, self._memory.nbytes[number]] for number in (*map(REGIONS.index, regions), STATE)]
+    async def fetch_async(self, regions: list[str], params_from: int = 0) -> None:
+        """Read regions, and the loss scale, to where `view` finds them at once, until the next replay or upload; of params what
+        stands from that byte on."""
+        starts = {REGIONS.index("params"): params_from}
+        wanted = [[number, starts.get(number, 0), self._memory.nbytes[number]] for number in (*map(REGIONS.index, regions), STATE)]
         await self._await(self._engine.fetch(json.dumps(wanted)))
 
     def view(self, address: int, nbytes: int):

@@ -65,38 +65,66 @@ class Sampler:
 
         A logit of -inf is a token that may not come; with `allowed` (in order) all others are as good as that. Raises NonFiniteError where one is NaN or inf, or none is finite.
         """
-        settings = self.settings
-        scores = list(logits)
+        scores = self._scores(logits, seen, allowed)
+        place = self._place(scores)
+        return place if allowed is None else allowed[place]
+
+    def distribution(self, logits, seen=(), allowed: tuple[int, ...] | None = None) -> dict[int, float]:
+        """Every token that `draw` may give with its probability, likeliest first. Raises as `draw`."""
+        scores = self._scores(logits, seen, allowed)
+        ranked, weights = self._ranked(scores)
+        if len(weights) == 1:
+            places = [scores.index(ranked[0])]
+        else:  # of equal ones the first comes first
+            places = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)[: len(weights)]
+        total = math.fsum(weights)
+        tokens = places if allowed is None else [allowed[place] for place in places]
+        return {token: weight / total for token, weight in zip(tokens, weights) if weight}
+
+    def pick(self, shares: dict[int, float]) -> int:
+        """One token by shares, which need not add up to 1."""
+        point = self.uniform() * math.fsum(shares.values())
+        for token, share in shares.items():
+            point -= share
+            if point < 0:
+                break
+        return token
+
+    def _scores(self, logits, seen, allowed: tuple[int, ...] | None) -> list[float]:
+        """Logits after the penalty, of the allowed tokens only."""
+        scores, penalty = list(logits), self.settings.repetition_penalty
         total = sum(scores)  # -inf where tokens may not come; inf or NaN from any such logit
         if math.isnan(total) or total == math.inf:
             raise NonFiniteError(
                 "sampler", "logits are numbers", "NaN or infinity came", "the weights are broken; open an earlier save"
             )
-        if settings.repetition_penalty != 1.0:
+        if penalty != 1.0:
             for token in set(seen):
                 value = scores[token]
-                scores[token] = (
-                    value / settings.repetition_penalty if value > 0 else value * settings.repetition_penalty
-                )
-        if allowed is not None:
-            scores = [scores[token] for token in allowed]
-        place = self._place(scores)
-        return place if allowed is None else allowed[place]
+                scores[token] = value / penalty if value > 0 else value * penalty
+        return scores if allowed is None else [scores[token] for token in allowed]
 
-    def _place(self, scores: list[float]) -> int:
-        """Where in `scores` the drawn one stands."""
+    def _ranked(self, scores: list[float]) -> tuple[list[float], list[float]]:
+        """(scores in falling order, weights of as many of them as may come); the highest alone where the sampler is greedy."""
         settings = self.settings
-        greedy, temperature = settings.temperature == 0, settings.temperature
-        ranked = [max(scores)] if greedy else sorted(scores, reverse=True)  # numbers sort twice as fast as tokens by their scores
+        temperature = settings.temperature
+        # numbers sort twice as fast as tokens by their scores
+        ranked = sorted(scores, reverse=True) if temperature else [max(scores)]
         top = ranked[0]
         if top == -math.inf:
             raise NonFiniteError(
                 "sampler", "an allowed token has a logit", "all of them are -infinity", "the weights are broken; open an earlier save"
             )
-        if greedy:
-            return scores.index(top)
+        if not temperature:
+            return ranked, [1.0]
         weights = [math.exp((score - top) / temperature) for score in ranked[: settings.top_k or None]]
-        weights = _cut(weights, settings.top_p, settings.min_p)
+        return ranked, _cut(weights, settings.top_p, settings.min_p)
+
+    def _place(self, scores: list[float]) -> int:
+        """Where in `scores` the drawn one stands."""
+        ranked, weights = self._ranked(scores)
+        if self.settings.temperature == 0:
+            return scores.index(ranked[0])
         point = self.uniform() * math.fsum(weights)
         rank = 0
         for weight in weights[:-1]:

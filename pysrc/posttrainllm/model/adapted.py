@@ -94,15 +94,23 @@ class Adapted:
         if lora.shape != (program.lora and program.lora.shape) or training != (program.step is not None):
             program = Program(self.config, training, lora)
         self._become(program, lora)
-        self._base_sha256, self._adapter_name = base, what.name if isinstance(what, Adapter) else name
-        self.initialise(seed)
-        if isinstance(what, Adapter):
-            self._upload(what)
-        self.strength = 1.0
+        self.begin_adapter(what, seed, base, name)
 
     def attach(self, what: LoRAConfig | Adapter, **how) -> None:
         """`attach_async`, from plain code."""
         now(self.attach_async(what, **how))
+
+    def begin_adapter(self, what: LoRAConfig | Adapter, seed: int | None, base_sha256: str, name: str = "adapter") -> None:
+        """Give the place for an adapter its weights, with zero moments, at strength 1, on a base whose hash is known.
+
+        A new one starts from `seed`; with None it is left to a later `initialise`.
+        """
+        self._base_sha256, self._adapter_name = base_sha256, what.name if isinstance(what, Adapter) else name
+        if seed is not None:
+            self.initialise(seed)
+        if isinstance(what, Adapter):
+            self._upload(what)
+        self.strength = 1.0
 
     async def swap_async(self, adapter: Adapter, *, any_base: bool = False) -> None:
         """Put another adapter in the place of this one, at the same strength. The same shape is one upload; another gets new tapes.
@@ -181,7 +189,10 @@ class Adapted:
     def _become(self, program: Program, lora: LoRAConfig | None) -> None:
         """Go on with other tapes on the same base."""
         if program is not self.program:
-            self.machine.allocate(program.region_bytes())
+            need = program.region_bytes()
+            if hasattr(self.machine, "trim"):
+                self.machine.trim({region: need[region] for region in ("grads", "m", "v")})
+            self.machine.allocate(need)
             self.program, self._loaded, self._prepared = program, {}, False
         self.program.lora, self._base_sha256 = lora, ""
         self.forget_cache()
@@ -198,7 +209,7 @@ class Adapted:
 
 
 async def lora_async(
-    model, rank=None, alpha=None, targets=None, rslora=None, seed: int = 42, *, adapter=None, training=True, machine=None, any_base=False
+    model, rank=None, alpha=None, targets=None, rslora=None, seed=42, *, adapter=None, training=True, any_base=False, machine=None, **how
 ) -> GPT:  # noqa: F821
     """`lora`, awaited: on a browser's GPU `machine` must be given."""
     from .live import GPT
@@ -210,10 +221,7 @@ async def lora_async(
     if adapter is not None:
         adapter.require_fit(model.config, "" if any_base else await model.base_sha256_async())
     program = Program(model.config, training, config)
-    options = getattr(model.machine, "options", None)
-    how = {"precision": "f16" if getattr(options, "half", False) else "f32", "isa": getattr(model.machine, "isa", None)}
-    threads = getattr(model.machine, "threads", None)
-    made = GPT(model.config, machine, program) if machine else GPT.on(program, model.machine.name, threads, **how)
+    made = GPT(model.config, machine, program) if machine else GPT.on(program, **_same_kind(model.machine, **how))
     try:
         made.tokenizer = model.tokenizer
         await model.fetch(("params",))
@@ -226,11 +234,20 @@ async def lora_async(
     return made
 
 
+def _same_kind(machine, device: str = "auto", threads=None, isa=None, precision: str = "f32") -> dict:
+    """What opens another engine: of the machine's own kind, unless a device is named."""
+    if device != "auto":
+        return {"device": device, "threads": threads, "isa": isa, "precision": precision}
+    half = getattr(machine, "precision", "f32") if precision == "f32" else precision
+    threads, isa = threads or getattr(machine, "threads", None), isa or getattr(machine, "isa", None)
+    return {"device": machine.name, "threads": threads, "isa": isa, "precision": half}
+
+
 def lora(model, rank=None, alpha=None, targets=None, rslora=None, seed: int = 42, **how) -> GPT:  # noqa: F821
     """A GPT of its own that is `model` with a low-rank adapter on it; `model` is untouched, and training changes the adapter alone.
 
     rank, alpha, targets (of model.lora.TARGETS) and rslora default to configs/lora.json: 4, 8, q and v. A new adapter changes no
     logit; adapter=an Adapter takes that one. training=False leaves out what only training needs. The engine is another of the
-    model's kind, or `machine`. Raises ConfigError, DeviceError.
+    model's kind, or `machine`, or what device=, threads=, isa= and precision= open. Raises ConfigError, DeviceError.
     """
     return now(lora_async(model, rank, alpha, targets, rslora, seed, **how))

@@ -1,6 +1,6 @@
 """The ops: one file each, forward beside backward, in the order that gives kernels their ids on the tape."""
 
-from . import add, attention, cross_entropy, dpo, embedding, gelu, layernorm, linear, lora, unembed
+from . import add, attention, blend, cross_entropy, dpo, embedding, gelu, layernorm, linear, lora, unembed
 from .adamw import ADAMW
 from .fill import FILL
 from .grad_norm import GRAD_NORM
@@ -35,6 +35,7 @@ _LATER: tuple[Kernel, ...] = (
     dpo.DPO,
     dpo.DPO_BACKWARD,
     cross_entropy.CROSS_ENTROPY_BACKWARD_ROWS,
+    blend.BLEND,
 )
 _FIRST = (FILL, NORMAL, *(kernel for op in OPS.values() for kernel in (op.forward, *op.backward)), GRAD_NORM, ADAMW)
 KERNELS: tuple[Kernel, ...] = (*(kernel for kernel in _FIRST if kernel not in _LATER), *_LATER)

@@ -15,10 +15,10 @@ BURST_SECONDS = 0.25
 
 
 class LiveSample:
-    """The sample being written on the live model, if any; `prompt` is what it begins with, 0 for `every_seconds` is never."""
+    """The sample being written on a job's live model, if any; `prompt` is what it begins with, 0 for `every_seconds` is never."""
 
-    def __init__(self, session) -> None:
-        self._session = session
+    def __init__(self, session, job) -> None:
+        self._session, self._job = session, job
         self.prompt, self.every_seconds = "\n", 4.0
         self._pieces, self._text, self._first = None, "", 0
         self._budget, self._next = 0.0, 0.0
@@ -33,20 +33,19 @@ class LiveSample:
 
     async def after_steps(self, seconds: float) -> None:
         """Steps took `seconds`: write a few tokens, or many after many steps."""
-        training = self._session.training
         self._budget = min(self._budget + SHARE * seconds, MOST_SECONDS)
         if self.every_seconds == 0 or time.perf_counter() < self._next:
             return
-        if training.trainer.ahead:
+        if self._job.trainer.ahead:
             if self._budget < BURST_SECONDS:
                 return
-            await training.settle()
-        if training.active:
+            await self._job.settle()
+        if self._job.active:
             await self._write()
 
     async def at_the_end(self) -> bool:
         """Write a little of one sample of the finished model; True when it is whole, or there is to be none."""
-        session, trainer = self._session, self._session.training.trainer
+        session, trainer = self._session, self._job.trainer
         if session.model is None or session.model is not trainer.model or self.every_seconds == 0:
             return True
         self._budget, self._next = 0.03, 0.0
@@ -54,7 +53,7 @@ class LiveSample:
 
     async def _write(self) -> bool:
         """Write until the budget is spent; True when the sample is whole and was sent."""
-        trainer = self._session.training.trainer
+        trainer = self._job.trainer
         while self._budget > 0:
             if self._pieces is None:
                 self._pieces = write_async(self._session.model, self.prompt, TOKENS, seed=trainer.settings["seed"])

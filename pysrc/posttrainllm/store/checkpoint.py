@@ -33,7 +33,8 @@ class Checkpoint:
     """A run at one step. `config` is the model's, `rng` the seed and any stream's place, `cursor` the data's, `history`
     the report rows (dicts, e.g. {"event": "step", "step": 10, "loss_nats": 3.1}).
 
-    Times are ISO 8601 in UTC. `weights`, `m`, `v` map a parameter's name to its Tensor; `frozen` names the weights that
+    `adapter` says, where the run is of an adapter alone, what it is and the hash of the base's weights (train/checks.py). Times are
+    ISO 8601 in UTC. `weights`, `m`, `v` map a parameter's name to its Tensor; `frozen` names the weights that
     have no moments. A field holds what JSON does: tuples come back as lists, a number that is not finite as None.
     """
 
@@ -45,6 +46,7 @@ class Checkpoint:
     m: dict[str, Tensor] = field(default_factory=dict)
     v: dict[str, Tensor] = field(default_factory=dict)
     frozen: list = field(default_factory=list)
+    adapter: dict = field(default_factory=dict)
     training: dict = field(default_factory=dict)
     schedule: dict = field(default_factory=dict)
     cursor: dict = field(default_factory=dict)

@@ -1,6 +1,7 @@
 """A run as a Checkpoint and back: 100 steps = 50 + save + load + 50, bit for bit on the CPU engine.
 
-Everything in a checkpoint is checked against the model's own layout before a single weight of a live model changes.
+Everything in a checkpoint is checked against the model's own layout before a single weight of a live model changes. The run of an
+adapter holds the adapter alone, and the hash of the base that it needs beside it.
 """
 
 from __future__ import annotations
@@ -8,26 +9,21 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any
 
 from .. import __version__
 from ..backends.base import Machine
 from ..data.corpus import Corpus
-from ..data.tokenizers import ByteTokenizer, from_dict
-from ..errors import ConfigError, DataError, FormatError
+from ..errors import ConfigError
+from ..model.adapted import lora as adapted
 from ..model.config import GPTConfig
-from ..model.gpt import Layout
 from ..model.live import GPT
+from ..model.lora import Adapter, LoRAConfig
 from ..model.program import Program
 from ..store.buffers import CHUNK_BYTES, Tensor, in_python, nbytes, pieces
-from ..store.checkpoint import Checkpoint
-from ..store.strict_json import quote
-from .settings import training_settings
+from ..store.checkpoint import Checkpoint, weights_sha256
+from .checks import checked, require_same_text, run_state
 from .trainer import Trainer
-
-MOMENTS = ("m", "v")
-LOSS_SCALES = tuple(2.0**n for n in range(25))
-"""Those that shaders/guard.wgsl reaches."""
 
 
 def checkpoint_of(trainer: Trainer, name: str, created: str | None = None) -> Checkpoint:
@@ -39,6 +35,7 @@ def checkpoint_of(trainer: Trainer, name: str, created: str | None = None) -> Ch
     return Checkpoint(
         name=name,
         config=model.config.to_dict(),
+        adapter=_about_adapter(model, name),
         step=trainer.step,
         tokenizer=model.tokenizer.to_dict(),
         weights=tensors_of(model, "params"),
@@ -65,6 +62,23 @@ def checkpoint_of(trainer: Trainer, name: str, created: str | None = None) -> Ch
         updated=now,
         app_version=__version__,
     )
+
+
+def _about_adapter(model: GPT, name: str) -> dict:
+    """What the run of an adapter says about it; nothing in the run of a whole model."""
+    if model.lora is None:
+        return {}
+    return {"name": name, "lora": model.lora.to_dict(), "base_sha256": model.base_sha256()}
+
+
+def adapter_of(checkpoint: Checkpoint) -> Adapter | None:
+    """The adapter that a run trained, as it stood at the save; None where the run is of a whole model. Raises FormatError."""
+    config, _, lora = checked(checkpoint, False)
+    if lora is None:
+        return None
+    sizes, about = {"layers": config.layers, "channels": config.channels}, checkpoint.adapter
+    weights = {name: b"".join(map(bytes, _python_pieces(each.data, bytearray(each.nbytes)))) for name, each in checkpoint.weights.items()}
+    return Adapter(about["name"], lora, sizes, about["base_sha256"], weights)
 
 
 def _precision_of(machine: Machine) -> dict:
@@ -96,8 +110,8 @@ def weights_checkpoint(model: GPT, name: str) -> Checkpoint:
 
 
 def tensors_of(model: GPT, region: str) -> dict[str, Tensor]:
-    """A region's arrays by weight name ("params", "m" or "v"), as windows on the engine's memory."""
-    shapes = {parameter.name: parameter.shape for parameter in model.program.layout.parameters}
+    """A region's arrays by the name of what is trained ("params", "m" or "v"), as windows on the engine's memory."""
+    shapes = {parameter.name: parameter.shape for parameter in model.program.layout.trainable}
     return {name: Tensor("F32", shape, model.weight_view(name, region)) for name, shape in shapes.items()}
 
 
@@ -110,19 +124,60 @@ def model_of(
     isa: str | None = None,
     precision: str = "f32",
     machine: Machine | None = None,
+    lora: LoRAConfig | Adapter | None = None,
+    seed: int | None = 42,
+    base: GPT | Checkpoint | None = None,
+    any_base: bool = False,
 ) -> GPT:
     """The checkpoint's model, on `machine` or on a new one. `training=True` brings AdamW's moments too.
 
-    Raises FormatError when config or tensors are not a model's, DataError for an unknown tokenizer, DeviceError.
+    With `lora` the model gets an adapter: that one, or a new one from `seed`. (A browser's GPU must be prepared first: give seed=None,
+    and call `initialise` after `prepare`.) The run of an adapter needs its `base`, as a live model or as its checkpoint.
+
+    Raises FormatError when config or tensors are not a model's, DataError for an unknown tokenizer, ConfigError where an adapter does
+    not belong to the base (any_base: or does not fit it), DeviceError.
     """
-    config, tokenizer = _checked(checkpoint, training)
-    program = Program(config, training)
+    config, tokenizer, own = checked(checkpoint, training and lora is None)
+    how = {"device": device, "threads": threads, "isa": isa, "precision": precision, "machine": machine}
+    if own is not None:
+        return _adapted(checkpoint, training, base, how, any_base)
+    settings, known = lora.config if isinstance(lora, Adapter) else lora, ""
+    if settings is not None:
+        known = weights_sha256(checkpoint.weights)
+    if isinstance(lora, Adapter):
+        lora.require_fit(config, "" if any_base else known)
+    program = Program(config, training, settings)
     model = GPT.on(program, device, threads, isa, precision) if machine is None else GPT(config, machine, program)
     try:
         model.tokenizer = tokenizer
-        _fill(model, checkpoint, training)
+        _fill(model, checkpoint, training and lora is None)
+        if lora is not None:
+            model.begin_adapter(lora, seed, known)
     except BaseException:
         if machine is None:
+            model.close()
+        raise
+    return model
+
+
+def _adapted(checkpoint: Checkpoint, training: bool, base: GPT | Checkpoint | None, how: dict, any_base: bool) -> GPT:
+    """The model of an adapter's run, on its base."""
+    adapter = adapter_of(checkpoint)
+    if base is None:
+        raise ConfigError(
+            f"run {checkpoint.name}",
+            "the run of an adapter comes with the model it changes",
+            "it came alone",
+            f"give the base, whose weights have sha256 {adapter.base_sha256[:16]}…",
+        )
+    if isinstance(base, GPT):
+        model = adapted(base, adapter=adapter, training=training, any_base=any_base, **how)
+    else:
+        model = model_of(base, training, lora=adapter, any_base=any_base, **how)
+    try:
+        _fill(model, checkpoint, training)
+    except BaseException:
+        if how["machine"] is None:
             model.close()
         raise
     return model
@@ -138,31 +193,37 @@ def trainer_of(
     precision: str | None = None,
     machine: Machine | None = None,
     model: GPT | None = None,
+    base: GPT | Checkpoint | None = None,
 ) -> Trainer:
     """The run, ready for its next step, on `model` (a live one of the same sizes), on `machine`, or on a new one.
 
-    Without a precision a GPU goes on in the run's own. Where that is half precision, so does its loss scale.
+    The run of an adapter needs its `base` (a live model, which is untouched, or its checkpoint), or a live `model` that is this base
+    with an adapter of the same shape. Without a precision a GPU goes on in the run's own. Where that is half precision, so does its loss
+    scale.
 
-    Raises DataError when `corpus` is not the text it was trained on, FormatError when the checkpoint is not a whole run;
-    a live `model` is then unchanged.
+    Raises DataError when `corpus` is not the text it was trained on, FormatError when the checkpoint is not a whole run, ConfigError
+    where the base is another; a live `model` is then unchanged.
     """
-    config, tokenizer = _checked(checkpoint, True)
-    settings, cursor, standing = _run_state(checkpoint, config)
-    _require_same_text(checkpoint, corpus)
+    config, tokenizer, lora = checked(checkpoint, True)
+    settings, cursor, standing = run_state(checkpoint, config)
+    require_same_text(checkpoint, corpus)
     corpus.split_at(settings["validation_fraction"]).check(config)
     if model is None:
         precision = precision or (saved_precision(checkpoint) if device == "webgpu" else "f32")
         model = model_of(
-            checkpoint, True, device=device, threads=threads, isa=isa, precision=precision, machine=machine
+            checkpoint, True, device=device, threads=threads, isa=isa, precision=precision, machine=machine, base=base
         )
-    elif model.config != config or model.program.step is None:
+    elif model.config != config or model.program.step is None or (model.lora and model.lora.shape) != (lora and lora.shape):
         raise ConfigError(
             "resume",
-            f"the live model has the run's sizes, {config.to_dict()}, and room to train",
-            f"{model.config.to_dict()} came",
+            f"the live model has the run's sizes, {config.to_dict()}{f' and an adapter of {lora.to_dict()}' if lora else ''}, and room to train",
+            f"{model.config.to_dict()}{f' and {model.lora.to_dict()}' if model.lora else ''} came",
             "make another model",
         )
     else:
+        if lora is not None:
+            model.swap(adapter_of(checkpoint))
+            model.strength = 1.0
         model.tokenizer = tokenizer
         _fill(model, checkpoint, True)
     trainer = Trainer(model, corpus, settings, step=checkpoint.step, cursor=cursor)
@@ -179,94 +240,11 @@ def trainer_of(
 def check_run(checkpoint: Checkpoint, corpus: Corpus | None) -> None:
     """All that `trainer_of` (with a corpus, for a run that can go on) or `model_of` will ask, before anything is made for it."""
     going_on = corpus is not None and checkpoint.resumable
-    config, _ = _checked(checkpoint, going_on)
+    config, *_ = checked(checkpoint, going_on)
     if going_on:
-        _run_state(checkpoint, config)
-        _require_same_text(checkpoint, corpus)
+        run_state(checkpoint, config)
+        require_same_text(checkpoint, corpus)
         corpus.check(config)
-
-
-def _checked(checkpoint: Checkpoint, training: bool) -> tuple[GPTConfig, ByteTokenizer]:
-    """Config and tokenizer, with every tensor seen to have the layout's name, dtype and shape."""
-    try:
-        config = GPTConfig.from_dict(checkpoint.config)
-    except ConfigError as error:
-        raise FormatError(
-            f"run {quote(checkpoint.name)}",
-            "its config is a model's",
-            str(error),
-            "export the run again",
-            code="E-FORMAT-METADATA",
-        ) from error
-    tokenizer = from_dict(checkpoint.tokenizer)
-    if tokenizer.vocabulary > config.vocabulary:
-        _refuse(
-            "its tokenizer has at most the model's vocabulary", f"{tokenizer.vocabulary} against {config.vocabulary}"
-        )
-    shapes = {parameter.name: parameter.shape for parameter in Layout.of(config).parameters}
-    groups = {"": checkpoint.weights}
-    if training:
-        groups |= {"adamw.m.": checkpoint.m, "adamw.v.": checkpoint.v}
-    for prefix, group in groups.items():
-        if prefix and not group:
-            _refuse(
-                "a run that goes on holds AdamW's moments", "it holds weights only", "write with it, or start a new run"
-            )
-        for name in shapes.keys() - group.keys():
-            _refuse(f"it holds {prefix}{name}", "it is missing")
-        for name in group.keys() - shapes.keys():
-            _refuse("it holds no tensor that the model has not", f"{quote(prefix + name)} came")
-        for name, shape in shapes.items():
-            tensor = group[name]
-            if tensor.dtype != "F32" or tuple(tensor.shape) != shape:
-                _refuse(
-                    f"{prefix}{name} is F32 {list(shape)}", f"it is {quote(tensor.dtype)} {quote(list(tensor.shape))}"
-                )
-            if tensor.nbytes != 4 * math.prod(shape):
-                _refuse(f"{prefix}{name} has {4 * math.prod(shape):,} bytes", f"it has {tensor.nbytes:,}")
-    return config, tokenizer
-
-
-def _run_state(checkpoint: Checkpoint, config: GPTConfig) -> tuple[dict, dict[str, int], dict[str, float | None]]:
-    """Settings, cursor and standing (seconds, losses) out of the metadata, or FormatError."""
-    try:
-        settings = training_settings(checkpoint.training)
-    except ConfigError as error:
-        _refuse_field("its training settings are in range", str(error))
-    missing = settings.keys() - checkpoint.training.keys()
-    if missing:  # a default may have changed since; the run must not
-        _refuse_field(f"its training settings name {', '.join(settings)}", f"{', '.join(sorted(missing))} missing")
-    cursor = checkpoint.cursor
-    if cursor.keys() != {"epoch", "window"} or not all(type(n) is int and 0 <= n < 1 << 53 for n in cursor.values()):
-        _refuse_field("its cursor has an epoch and a window, from 0 up", f"{quote(cursor)} came")
-    standing = {}
-    scale = checkpoint.schedule.get("loss_scale")
-    if scale is not None and scale not in LOSS_SCALES:
-        _refuse_field("its loss scale is a power of two from 1 to 2^24", f"{quote(scale)} came")
-    for name in ("seconds", "best_loss_nats", "validation_loss_nats", "loss_scale", "good_steps"):
-        value = checkpoint.schedule.get(name)
-        if value is not None and (type(value) not in (int, float) or not math.isfinite(value)):
-            _refuse_field(f"its {name} is a number", f"{quote(value)} came")
-        standing[name] = value
-    for row in checkpoint.history:
-        step = row.get("step")
-        if type(step) is not int or not 0 <= step <= checkpoint.step:
-            _refuse_field(f"its history tells of steps 0 to {checkpoint.step:,}", f"step {quote(step)} came")
-        if not all(value is None or type(value) in (int, float) for value in row.values()):
-            _refuse_field("its history holds numbers", f"{quote(row)} came")
-    return settings, dict(cursor), standing
-
-
-def _require_same_text(checkpoint: Checkpoint, corpus: Corpus) -> None:
-    sha256 = checkpoint.corpus.get("sha256")
-    if sha256 != corpus.sha256:
-        name = checkpoint.corpus.get("name")
-        raise DataError(
-            "resume",
-            f"a run goes on with the text it began with, {quote(name)} (sha256 {ascii(sha256)[:80]})",
-            f"{corpus.name!r} (sha256 {corpus.sha256!r}) came",
-            "choose that text, or start a new run with this one",
-        )
 
 
 def _fill(model: GPT, checkpoint: Checkpoint, training: bool) -> None:
@@ -277,9 +255,9 @@ def _fill(model: GPT, checkpoint: Checkpoint, training: bool) -> None:
         groups |= {"m": checkpoint.m, "v": checkpoint.v}
     scratch = bytearray(min(CHUNK_BYTES, max(tensor.nbytes for tensor in checkpoint.weights.values())))
     for region, group in groups.items():
-        for name in model.weight_names():
+        for name, tensor in group.items():
             start, _ = model.weight_address(name, region)
-            for piece in _python_pieces(group[name].data, scratch):
+            for piece in _python_pieces(tensor.data, scratch):
                 model.machine.upload(start, piece)
                 start += piece.nbytes
 
@@ -287,11 +265,3 @@ def _fill(model: GPT, checkpoint: Checkpoint, training: bool) -> None:
 def _python_pieces(data: Any, scratch: bytearray) -> Iterator[memoryview]:
     for piece in pieces(data):
         yield in_python(piece, scratch if nbytes(piece) <= len(scratch) else bytearray(nbytes(piece)))
-
-
-def _refuse(rule: str, came: str, remedy: str = "choose a file that this program saved") -> NoReturn:
-    raise FormatError("the run", rule, came, remedy, code="E-FORMAT-TENSOR")
-
-
-def _refuse_field(rule: str, came: str) -> NoReturn:
-    raise FormatError("the run", rule, came, "export the run again", code="E-FORMAT-METADATA")

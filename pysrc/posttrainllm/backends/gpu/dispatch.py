@@ -29,7 +29,7 @@ BANK = HALVES + 1
 
 STEMS = (
     "fill", "normal", "embedding", "layernorm", "linear", "attention", "gelu", "add", "unembed", "cross_entropy", "grad_norm", "adamw",
-    "lora", "dpo",
+    "lora", "dpo", "blend",
 )  # fmt: skip
 
 VARIANTS = ("backward", "at", "cached")

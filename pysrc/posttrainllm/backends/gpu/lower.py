@@ -197,6 +197,7 @@ LOWER: dict[str, Callable[[Call], Iterator[Dispatch]]] = {
     "gelu": flat("x y"),
     "gelu_backward": flat("dy x dx"),
     "add": flat("a b y"),
+    "blend": flat("factor given y"),
     "unembed": _product("x wte", "logits", "R", "V", "C"),
     "unembed_backward_input": _product("dlogits wte", "dx", "R", "C", "V"),
     "unembed_backward_weight": _product("x dlogits", "dwte", "V", "C", "R"),

@@ -36,6 +36,14 @@ class Memory:
         self.generation += 1
         return nbytes
 
+    def shrink(self, number: int, nbytes: int) -> bool:
+        """Forget a buffer that holds more than `nbytes`; whether it did. What it holds is given up."""
+        if self.nbytes.get(number, 0) <= round_up(max(nbytes, SMALLEST_BYTES), 256):
+            return False
+        del self.nbytes[number]
+        self.generation += 1
+        return True
+
     def check(self, operand: Operand, what: str) -> None:
         """Raise DeviceError where an operand does not lie inside its buffer."""
         held = self.nbytes.get(operand.region, 0)

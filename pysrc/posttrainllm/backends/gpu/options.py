@@ -37,6 +37,7 @@ HALF_ARGUMENTS = {
         "lora_backward_weight": "x dy",
         "layernorm_backward_input": "dy x dx",
         "cross_entropy_backward_rows": "dlogits",
+        "blend": "y",
     }.items()
 }
 """Arguments stored in half precision where the precision is f16. All others stay f32, and so does every sum."""
