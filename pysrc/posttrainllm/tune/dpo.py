@@ -19,10 +19,12 @@ from ..configs import load
 from ..data.corpus import Corpus
 from ..data.pair_rows import Part, evaluation_places, in_batches, join
 from ..data.pairs import Preferences
-from ..errors import ConfigError
+from ..errors import ConfigError, FormatError
 from ..model.preference import BETA, metric_bytes, preference_step, reference_slot, unpack_margins
 from ..model.steps import unpack_metrics
+from ..store.checkpoint import Checkpoint
 from ..train.reports import EvalReport, Report, StepReport
+from ..train.state import trainer_of
 from ..train.trainer import Live, Trainer
 from .running import blocks, each
 from .settings import tuning_settings
@@ -105,7 +107,7 @@ class PreferenceTrainer(Trainer):
             return
         if self.step:
             raise ConfigError(
-                "dpo", "a run that goes on brings its reference", "none came", "open it with tune.resume, or begin a new run"
+                "dpo", "a run that goes on brings its reference", "none came", "open it with tune.dpo.resume, or begin a new run"
             )
         found: dict[int, tuple[float, float]] = {}
         for part in self.corpus.parts(self.model.config.context):
@@ -121,6 +123,11 @@ class PreferenceTrainer(Trainer):
             losses = await self.model.losses_async(tokens, targets)
             sums += [-math.fsum(losses[at : at + context]) for at in range(0, len(losses), context)]
         return list(zip(sums[0 : 2 * len(places) : 2], sums[1 : 2 * len(places) : 2]))
+
+    def more_to_keep(self) -> dict:
+        """beta, and the reference in one list: chosen, rejected, chosen, … (none before the first step)."""
+        flat = None if self.reference_nats is None else [value for both in self.reference_nats for value in both]
+        return {"beta": self.beta, "reference_nats": flat}
 
     async def replay_async(self, values: tuple[float, ...]) -> tuple[float, float]:
         """One step of DPO."""
@@ -180,6 +187,32 @@ def summary(margins) -> tuple[float, float]:
 def dpo_trainer(model, preferences: Preferences, settings: dict | None = None, beta: float | None = None) -> PreferenceTrainer:
     """A PreferenceTrainer with configs/tuning.json's settings and changes, which begins a run from the model as it is."""
     return PreferenceTrainer(model, preferences, tuning_settings("dpo", model, settings), beta=beta)
+
+
+def resume(checkpoint: Checkpoint, preferences: Preferences, **how) -> PreferenceTrainer:
+    """The run of a save, ready for its next step; `how` is trainer_of's (device, model, base, …). Give it to tune.running.blocks.
+
+    Raises FormatError where the save is not one of preference tuning, else as trainer_of.
+    """
+    beta, flat = checkpoint.schedule.get("beta"), checkpoint.schedule.get("reference_nats")
+    sound = type(beta) in (int, float) and (
+        (flat is None and not checkpoint.step)
+        or (type(flat) is list and len(flat) == 2 * len(preferences) and all(type(value) in (int, float) for value in flat))
+    )
+    if not sound:
+        raise FormatError(
+            f"run {checkpoint.name}",
+            f"it holds beta and the reference of {len(preferences):,} preferences",
+            "another came",
+            "choose a run of preference tuning, and its preferences",
+            code="E-FORMAT-METADATA",
+        )
+    pairs = None if flat is None else list(zip(flat[0::2], flat[1::2]))
+
+    def make(model, corpus, settings, **where) -> PreferenceTrainer:
+        return PreferenceTrainer(model, corpus, settings, beta=beta, reference_nats=pairs, **where)
+
+    return trainer_of(checkpoint, preferences, make=make, **how)
 
 
 def dpo(
