@@ -208,6 +208,27 @@ def test_another_adapter_is_one_upload(gpu, monkeypatch):
     assert (np.array(fresh.logits(text)) == after).all()
 
 
+def test_an_adapter_is_worked_into_the_weights(gpu):
+    check_merged(gpu, 1e-5)
+
+
+def check_merged(machine, allowed):
+    """Weights as the judge has them, all others to the bit, and nearly the same logits from a plain model."""
+    model, judge, text = tuned(machine, USUAL, EVEN), tuned(ReferenceMachine(), USUAL, EVEN), [3, 1, 2, 5]
+    logits, before = np.array(model.logits(text)), {name: model.weight_bytes(name) for name in Layout.of(EVEN).values()}
+    for each in (model, judge):
+        each.merge()
+    assert model.lora is None
+    for name, was in before.items():
+        if not name.endswith("attn.qkv.weight"):
+            assert model.weight_bytes(name) == was, name
+            continue
+        got, expected = (np.frombuffer(each.weight_bytes(name), "<f4").astype(float) for each in (model, judge))
+        assert np.abs(got - expected).max() <= 2.0**-22 * np.abs(expected).max()
+        assert np.abs(got - np.frombuffer(was, "<f4")).max() > 1e-3
+    assert np.abs(np.array(model.logits(text)) - logits).max() <= allowed * np.abs(logits).max()
+
+
 def test_what_is_fused_into_a_linear_waits_for_its_adapter():
     """gelu and the residual come after the adapter's part, so a linear with one is not fused with them; the others are."""
     config = GPTConfig(layers=1, channels=16, heads=2, context=8, vocabulary=11, batch=1)

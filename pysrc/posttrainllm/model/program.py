@@ -168,11 +168,11 @@ def decoding(config: GPTConfig, time: int, lora: LoRAConfig | None = None) -> Pa
 def merging(config: GPTConfig, lora: LoRAConfig) -> Pass:
     """Work the adapter into the base's weights: W[:, first:first+J] += strength·down·up, by the kernel that adds it to activations.
 
-    `identity` [rank, rank] must be written before; strength is the slot's.
+    `identity` [rank, rank], where gradients stand otherwise, must be written before; strength is the slot's.
     """
     layout, graph = Layout.of(config, lora), Graph()
     weights, rank = layout.values(), lora.rank
-    identity = Value("identity", (rank, rank), keep=True)
+    identity = Value("identity", (rank, rank), "f32", "grads", 0)
     for site in sites(config, lora):
         sizes = {"R": site.inputs, "I": rank, "O": site.outputs, "K": rank, "J": site.columns}
         down, up, weight = weights[site.down()], weights[site.up()], weights[f"{site.linear}.weight"]
