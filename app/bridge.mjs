@@ -2,9 +2,10 @@
 // Python imports this module as `bridge` (ui/pyscript.json). Events go to Python as (kind, JSON text); long arrays go to the chart.
 import * as chart from './chart.mjs';
 import * as tuneChart from './tune_chart.mjs';
+import * as spans from './spans.mjs';
 import { isolate, keepFresh, applyUpdate as swapVersion, onOffline } from './offline.mjs';
 
-export { chart, tuneChart };
+export { chart, spans, tuneChart };
 
 const RUN = 0;
 let worker = null;
@@ -100,6 +101,11 @@ function flushSides() {
 
 function receive(event) {
   if (event.kind === 'token') {
+    if (event.choices) { // too long to pass through JSON twice: Python says where they go
+      spans.keep(event.choices);
+      delete event.choices;
+      event.told = true;
+    }
     if (tokens) event.text = tokens.text + event.text;
     else setTimeout(flushTokens, 30); // a timer, not a frame: frames stop while the tab is hidden
     tokens = event;
@@ -116,6 +122,11 @@ function receive(event) {
   if (event.kind === 'tune.step') {
     tuneChart.push(event.rows ?? []);
     delete event.rows;
+  }
+  if (event.kind === 'split') {
+    spans.hold(event.tokens ?? []);
+    event.shown = event.tokens?.length ?? 0;
+    delete event.tokens;
   }
   if (event.kind === 'step') {
     chart.push(event.rows ?? []);

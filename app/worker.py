@@ -161,6 +161,9 @@ class PageHost(Host):
             self._bundled = Corpus("Shakespeare", (await host.corpus()).to_bytes())
         return self._bundled
 
+    async def open_beside(self, total_bytes: int):
+        return await self._open_cpu(total_bytes)
+
     async def load_lark(self) -> None:
         await host.load_lark()
 

@@ -45,7 +45,7 @@ RECORDER = """{
   window.sent = [];
   window.heard = {};
   window.unanswered = new Set();
-  const asks = /^(corpus\\..*|plan|tune\\.plan|adapters\\..*|runs\\.(list|open|rename|delete))$/;
+  const asks = /^(corpus\\..*|plan|tokens\\.(use|load|split|merges)|write\\.check|tune\\.plan|adapters\\..*|runs\\.(list|open|rename|delete))$/;
   const post = Worker.prototype.postMessage;
   window.tell = (message) => post.call(window.trainer, message);
   Worker.prototype.postMessage = function (message, transfer) {
@@ -149,7 +149,7 @@ def open_page(contexts, site: Server) -> Callable[..., Page]:
         context = contexts(**options)
         context.add_init_script(script)
         if fake is not None:
-            body = f"globalThis.scenario = {json.dumps(fake)};\n" + (HERE / "fake_worker.mjs").read_text() + (HERE / "fake_tune.mjs").read_text()
+            body = fake_trainer(fake)
             headers = {
                 "content-type": "text/javascript",
                 "cross-origin-embedder-policy": "require-corp",
@@ -164,6 +164,12 @@ def open_page(contexts, site: Server) -> Callable[..., Page]:
         return page
 
     return open_
+
+
+def fake_trainer(scenario: dict) -> str:
+    """worker.mjs of the fake, set up by these values."""
+    parts = [HERE / "fake_worker.mjs", *sorted(part for part in HERE.glob("fake_*.mjs") if part.name != "fake_worker.mjs")]
+    return f"globalThis.scenario = {json.dumps(scenario)};\n" + "".join(part.read_text() for part in parts)
 
 
 def number(page: Page, name: str) -> float:

@@ -3,7 +3,7 @@
 //
 // Nothing that a test wants to see may pass by itself, or a busy machine passes it unseen: `hold` is the number of steps after which a
 // run stands until the test says go_on, and `gates` names what stays undone until the test says open: boot, start and file (the answers
-// to a start and to a file that fail), write (what comes after the first hundred letters).
+// to a start and to a file that fail); others stand in fake_write.mjs.
 const scenario = { boot_ms: 60, step_ms: 4, every_ms: 125, steps: 200, fail: {}, runs: [], isolated_threads: 2, hold: Infinity, gates: [], ...globalThis.scenario };
 const presets = {
   tiny: { layers: 2, channels: 48, heads: 3, context: 32, batch: 16, parameters: 70464 },
@@ -127,7 +127,8 @@ function begin(request, fields) {
   paused = stopping = false;
   clock = 0;
   limit = run.step + scenario.hold;
-  post({ kind: 'started', reply_to: request.id, run_id: run.run_id, name: run.name, config: presets.medium, training, step: run.step, steps: run.steps, engine: 'cpu', ...scenario.started });
+  post({ kind: 'started', reply_to: request.id, run_id: run.run_id, name: run.name, config: presets.medium, training, tokenizer: tokenizer, parameters: run.parameters ?? 842496,
+    bytes_per_token: tokenizer.bytes_per_token ?? 1, step: run.step, steps: run.steps, engine: 'cpu', ...scenario.started });
   train();
 }
 
@@ -176,23 +177,6 @@ const handlers = {
     run.steps += request.steps;
     if (!running) begin(request, run);
   },
-  async 'write.start'(request) {
-    if (!run) { failed(request, 'There is no model to write with.'); return; }
-    if (scenario.fail.write) { failed(request, scenario.fail.write); return; }
-    writing = request;
-    const began = performance.now();
-    const text = ` héllo ${SAMPLE}`.repeat(60).slice(0, request.tokens);
-    let sent = 0;
-    for (; sent < text.length && writing; sent += 2) {
-      await wait(3);
-      while (sent >= 100 && shut.has('write') && writing) await wait(5);
-      if (!writing) break;
-      post({ kind: 'token', text: text.slice(sent, sent + 2), tokens: sent + 2, tokens_per_second: 640 });
-    }
-    post({ kind: 'wrote', reply_to: request.id, tokens: sent, tokens_per_second: (sent * 1000) / (performance.now() - began), first_token_seconds: 0.012, reason: writing ? 'length' : 'stopped' });
-    writing = null;
-  },
-  'write.stop'() { writing = null; },
   'runs.list': (request) => listed(request.id),
   'runs.open'(request) { open(request); },
   open,
@@ -241,7 +225,8 @@ function open(request) {
   const saved = find(request);
   const history = Array.from({ length: saved.step }, (_, i) => [i + 1, lossAt(i + 1), 1.2, 0.0003]);
   run = { ...saved };
-  post({ kind: 'opened', reply_to: request.id, run_id: saved.run_id, name: saved.name, config: presets.medium, training: { ...training, steps: saved.steps }, step: saved.step,
+  post({ kind: 'opened', reply_to: request.id, run_id: saved.run_id, name: saved.name, config: presets.medium, training: { ...training, steps: saved.steps }, step: saved.step, parameters: saved.parameters,
+    tokenizer: { name: saved.tokenizer ?? 'bytes', vocabulary: saved.vocabulary ?? 256, sha256: saved.tokenizer_sha256 ?? '' },
     history, evals: history.filter(([step]) => step % 20 === 0).map(([step, loss]) => [step, loss + 0.08]), corpus: { name: 'Shakespeare', sha256: '00', available: !scenario.fail.continue } });
 }
 

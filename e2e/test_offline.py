@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from e2e.conftest import DIST, HERE, REAL_MS, phase, stepping
+from e2e.conftest import DIST, REAL_MS, fake_trainer, phase, stepping
 from e2e.sites import Host
 
 STORED = "Stored on this device: it works offline."
@@ -21,7 +20,7 @@ def host(tmp_path) -> Iterator[Callable[..., Host]]:
     made = []
 
     def make(fake: dict | None = None, **options) -> Host:
-        worker = f"globalThis.scenario = {json.dumps(fake or {})};\n" + (HERE / "fake_worker.mjs").read_text()
+        worker = fake_trainer(fake or {})
         made.append(Host(DIST, tmp_path / str(len(made)), worker, **{"path": "/sub/path/", **options}).start())
         return made[-1]
 

@@ -55,7 +55,7 @@ def test_write_while_training(open_page):
     expect(page.locator("#write-stats")).to_contain_text("300 bytes · ")
     expect(page.locator("#write-stats")).to_contain_text("first after 12 ms")
     [request] = sent(page, "write.start")
-    assert {key: value for key, value in request.items() if key not in ("kind", "id")} == {"prompt": "JULIET:", "tokens": 300, "temperature": 0.5, "top_k": 40, "top_p": 1, "seed": 7, "stop": ["\n\nEND\\"]}
+    assert {key: value for key, value in request.items() if key not in ("kind", "id")} == {"prompt": "JULIET:", "tokens": 300, "temperature": 0.5, "top_k": 40, "top_p": 1, "min_p": 0, "repetition_penalty": 1, "seed": 7, "stop": ["\n\nEND\\"], "choices": 10}
     assert page.inner_text("#write-output").startswith("JULIET: héllo")
     assert page.evaluate("document.body.dataset.phase") == "running"
 

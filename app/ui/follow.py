@@ -1,5 +1,7 @@
 """What the worker tells about the run, shown on the Train view."""
 
+import math
+
 import js
 from pyscript.js_modules import bridge
 
@@ -16,9 +18,16 @@ from dom import el, text
 _asked_to_persist = False
 
 
+def _model(event):
+    """What Write would use."""
+    return {"run_id": event.get("run_id"), "name": event.get("name"), "step": event.get("step") or 0,
+            "tokenizer": event.get("tokenizer") or {"name": "bytes", "vocabulary": 256, "sha256": ""}, "parameters": event.get("parameters")}
+
+
 def _started(event):
     state.run = event
-    state.model = {"run_id": event.get("run_id"), "name": event.get("name"), "step": event.get("step") or 0}
+    state.model = _model(event)
+    stats.run(event)
     text("run-title", event.get("name") or "Training")
     bridge.chart.extend(event.get("steps") or 1)
     bridge.chart.guessing((event.get("config") or {}).get("vocabulary") or 256)
@@ -111,7 +120,7 @@ def _stopped(event):
         return train.welcome()
     had_steps = state.step is not None
     loss = event.get("validation_loss_nats")
-    stats.validation(loss)
+    stats.validation(loss, _bits(state.run or {}, loss))
     stats.nothing_left()
     if reason in ("finished", "stopped"):
         line = _ended_line(reason, event.get("saved", True))
@@ -138,15 +147,22 @@ def _way_on():
     return ("Go on from step " + fmt.count(saved.get("step")), lambda: train.resume_run(run["run_id"], left, run.get("name") or "Saved run"))
 
 
+def _bits(run, validation_loss_nats):
+    """A validation loss as bits per byte; None where the run does not say how long its tokens are."""
+    each = run.get("evaluated_bytes_per_token")
+    return validation_loss_nats / each / math.log(2) if each and fmt.finite(validation_loss_nats) else None
+
+
 def _opened(event):
     """A saved run is live: show its curve and numbers, ready to go on."""
     if state.busy() and state.phase != "starting":
         return  # an import finished while another run trains: it is in the list, the chart stays
     state.run = event
     stats.reset()
+    stats.run(event)
     bridge.showHistory()
     bridge.chart.guessing((event.get("config") or {}).get("vocabulary") or 256)
-    state.model = {"run_id": event.get("run_id"), "name": event.get("name"), "step": event.get("step")}
+    state.model = _model(event)
     steps = max((event.get("training") or {}).get("steps") or 0, event.get("step") or 0)
     last = event.get("last")
     state.step = {"step": event.get("step") or 0, "steps": steps, "loss_nats": last[1] if last else None}
@@ -155,7 +171,7 @@ def _opened(event):
         text("stat-norm", fmt.significant(last[2]))
         text("stat-lr", fmt.significant(last[3]))
     if event.get("last_eval"):
-        stats.validation(event["last_eval"][1])
+        stats.validation(event["last_eval"][1], _bits(event, event["last_eval"][1]))
     text("stat-step", fmt.count(event.get("step")) + " of " + fmt.count(steps))
     stats.progress(event.get("step") or 0, steps)
     text("run-title", event.get("name") or "Saved run")

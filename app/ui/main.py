@@ -14,6 +14,9 @@ import recipe
 import runs
 import sizes
 import tabs
+import token_tip
+import token_view
+import tokens
 import train
 import tune
 import tune_data
@@ -21,10 +24,12 @@ import tune_follow
 import tune_settings
 import wire
 import write
+import write_draft
+import write_rule
 
 # The order decides who sees an event first: state and fields (engine, recipe), then the requests that read them.
-for part in (tabs, engine, device, recipe, sizes, corpus, write, runs, train, follow, adapters, tune_data, tune_settings, tune, tune_follow, compare,
-             memorise, wire):
+for part in (tabs, engine, device, recipe, sizes, corpus, tokens, token_tip, write, write_rule, write_draft, runs, train, follow, token_view,
+             adapters, tune_data, tune_settings, tune, tune_follow, compare, memorise, wire):
     part.start()
 
 js.document.body.dataset.python = "ready"

@@ -70,6 +70,8 @@ def _facts(run):
         parts.append(str(run["preset"]))
     if run.get("parameters"):
         parts.append(fmt.count(run["parameters"]) + " parameters")
+    if run.get("tokenizer") == "bpe":
+        parts.append("BPE, " + fmt.count(run.get("vocabulary")) + " tokens")
     if run.get("step") is not None:
         parts.append("step " + fmt.count(run["step"]) + (" of " + fmt.count(run["steps"]) if run.get("steps") else ""))
     if fmt.finite(run.get("validation_loss_nats")):

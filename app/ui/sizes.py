@@ -12,7 +12,7 @@ from dom import chosen, el, empty, make, number, on, sentences, show, text
 
 # Names only, so that the buttons are there at once; the numbers come from the worker's presets.
 EARLY_NAMES = ["tiny", "small", "medium", "large", "xl", "huge", "massive", "mega"]
-FIELDS = [("layers", "Layers", 4), ("channels", "Width (channels)", 128), ("heads", "Heads", 4), ("context", "Context, in bytes", 128)]
+FIELDS = [("layers", "Layers", 4), ("channels", "Width (channels)", 128), ("heads", "Heads", 4), ("context", "Context, in tokens", 128)]
 MEMORY = [("weights_bytes", "Weights"), ("gradients_bytes", "Gradients"), ("moments_bytes", "AdamW’s two moments"),
           ("activations_bytes", "Activations"), ("other_bytes", "Other"), ("total_bytes", "Together")]
 

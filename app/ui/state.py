@@ -2,10 +2,11 @@
 
 ready = None  # the worker's `ready` event
 corpus = None  # the last `corpus` event
+tokens = None  # the last `tokens` event, where coming runs do not use bytes
 plan = None  # the last `planned` event, of the present choice
 run = None  # the last `started` or `opened` event
 step = None  # the last `step` event of that run
-model = None  # {run_id, name, step}: what Write would use
+model = None  # {run_id, name, step, tokenizer, parameters}: what Write would use
 lost = False  # the worker has ended and was not started again yet
 saved = None  # {run_id, step} of the last save of that run
 tuning = False  # a tune is going

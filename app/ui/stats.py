@@ -13,6 +13,13 @@ MOST_SAMPLES = 20
 _best = None
 _samples = 0
 _last_sample = None
+_bytes_per_token = 1.0  # of the run that is shown
+
+
+def run(event):
+    """A run is shown, in its own tokens."""
+    global _bytes_per_token
+    _bytes_per_token = event.get("bytes_per_token") or 1.0
 
 
 def reset():
@@ -40,7 +47,7 @@ def progress(step, steps):
 def loss_alone(loss_nats):
     """A loss with the two figures that follow from it."""
     known = fmt.finite(loss_nats)
-    losses(loss_nats, math.exp(min(loss_nats, 700)) if known else None, loss_nats / math.log(2) if known else None)
+    losses(loss_nats, math.exp(min(loss_nats, 700)) if known else None, loss_nats / _bytes_per_token / math.log(2) if known else None)
 
 
 def losses(loss_nats, perplexity, bits_per_byte):
@@ -83,16 +90,18 @@ def evaluation(event):
     if not fmt.finite(loss):
         return
     _best = loss if _best is None or loss < _best else _best
-    text("stat-validation", fmt.fixed(loss, 3))
+    validation(loss, event.get("bits_per_byte"))
     if loss > _best:
         el("stat-validation").appendChild(make("small", "best " + fmt.fixed(_best, 3)))
     bridge.chart.validation(event.get("step"), loss)
 
 
-def validation(loss):
-    """From a saved run."""
+def validation(loss, bits_per_byte=None):
+    """The loss on the text kept aside; where tokens are not bytes also as bits per byte, which compare."""
     if fmt.finite(loss):
         text("stat-validation", fmt.fixed(loss, 3))
+        if _bytes_per_token != 1 and fmt.finite(bits_per_byte):
+            el("stat-validation").appendChild(make("small", fmt.fixed(bits_per_byte, 3) + " bits per byte"))
 
 
 def sample(event):

@@ -4,8 +4,15 @@ import js
 
 from dom import el, on, show
 
-NAMES = ["train", "write", "tune", "runs"]
+NAMES = ["train", "write", "tokens", "tune", "runs"]
 current = "train"
+
+_watchers = []
+
+
+def watch(handler):
+    """Call `handler` when another view is shown."""
+    _watchers.append(handler)
 
 
 def select(name, focus=False):
@@ -22,6 +29,8 @@ def select(name, focus=False):
         if mine and focus:
             tab.focus()
     js.document.body.dataset.view = name
+    for handler in _watchers:
+        handler()
 
 
 def go(name, focus=False):

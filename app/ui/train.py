@@ -12,6 +12,7 @@ import state
 import stats
 import status_line
 import tabs
+import tokens
 import wire
 from dom import el, number, on, show, text
 
@@ -67,7 +68,7 @@ def at_rest(opened):
 
 def press(event=None):
     notices.clear("train")
-    problem = tuning() or corpus.missing()
+    problem = tuning() or corpus.missing() or tokens.missing()
     if problem:
         return notices.error("train", problem)
     if not state.ready:
@@ -81,6 +82,8 @@ def press(event=None):
         return notices.error("train", problem)
     if corpus.waiting():  # a text that turns out to be unusable must not be replaced by the one before
         return _queue("Training starts as soon as the text has been read.")
+    if tokens.waiting():
+        return _queue("Training starts as soon as the tokens are learned.")
     return _begin()
 
 
@@ -215,13 +218,13 @@ def _ready(event):
 
 def begin_queued():
     """The press that waited goes on once the trainer is there and has read the text."""
-    if state.phase != "queued" or not state.ready or corpus.waiting():
+    if state.phase != "queued" or not state.ready or corpus.waiting() or tokens.waiting():
         return
-    problem = corpus.missing() or sizes.refusal()
+    problem = corpus.missing() or tokens.missing() or sizes.refusal()
     if problem:
         _back()
         notices.error("train", problem)
-    elif not corpus.waiting():
+    elif not corpus.waiting() and not tokens.waiting():
         _begin()
 
 

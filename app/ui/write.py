@@ -7,12 +7,17 @@ import fmt
 import notices
 import state
 import wire
+import write_draft
+import write_rule
 from dom import el, number, on, show, text, value
 
-SLIDERS = [("temperature", 2), ("top-k", 0), ("top-p", 2)]
+SLIDERS = [("temperature", 2), ("top-k", 0), ("top-p", 2), ("min-p", 2), ("repetition-penalty", 2)]
+TOLD = 10  # of the likeliest tokens, where they are shown
 
 _writing = False
 _received = False
+_unit = "byte"
+_context = _prompt_tokens = _out_of_sight = 0
 
 
 def _slider(name, places):
@@ -52,19 +57,34 @@ def _start(event=None):
         seed = int(js.Math.random() * 2147483647)
     elif seed < 0 or seed != int(seed):
         return notices.error("write", "The seed needs a whole number, 0 or more.")
-    stop = _unescape(value("write-stop-text"))
+    stops = [_unescape(line) for line in value("write-stop-text").split("\n") if line]
     prompt = value("write-prompt")
+    request = {
+        "prompt": prompt, "tokens": tokens, "temperature": float(value("write-temperature")), "top_k": int(float(value("write-top-k"))),
+        "top_p": float(value("write-top-p")), "min_p": float(value("write-min-p")), "repetition_penalty": float(value("write-repetition-penalty")),
+        "seed": seed, "stop": stops, "choices": TOLD if el("write-choices").checked else 0,
+    }
+    rule = write_rule.constraint()
+    if rule:
+        if bridge.isBlank("rule-text"):
+            return notices.error("write", "The rule is empty: type one, or choose None.")
+        request["constraint"] = rule
+    try:
+        request.update(write_draft.fields())
+    except ValueError as problem:
+        return notices.error("write", str(problem))
     _writing = True
     _received = False
     text("write-echo", prompt)
-    text("write-text", "")
+    bridge.spans.drop()
+    bridge.spans.clear("write-text")
     el("write-text").className = ""
+    show("write-tokens-hint", False)
+    write_draft.figures(None)
+    text("write-window", "")
     text("write-stats", "Writing…")
     _buttons()
-    return wire.send("write.start", {
-        "prompt": prompt, "tokens": tokens, "temperature": float(value("write-temperature")), "top_k": int(float(value("write-top-k"))),
-        "top_p": float(value("write-top-p")), "seed": seed, "stop": [stop] if stop else [],
-    }, "write")
+    return wire.send("write.start", request, "write")
 
 
 def _failed(event):
@@ -77,17 +97,46 @@ def _token(event):
     if not _writing:
         return
     _received = True
-    el("write-text").append(event.get("text") or "")
+    if event.get("told"):
+        bridge.spans.write("write-text")
+        show("write-tokens-hint", True)
+    else:
+        el("write-text").append(event.get("text") or "")
     output = el("write-output")
     if output.scrollHeight - output.scrollTop - output.clientHeight < 60:  # follow, unless the reader has scrolled back
         output.scrollTop = output.scrollHeight
     speed = event.get("tokens_per_second")
-    text("write-stats", fmt.count(event.get("tokens")) + " bytes" + (", " + fmt.count(speed) + " a second" if fmt.finite(speed) else ""))
+    text("write-stats", fmt.plural(event.get("tokens") or 0, _unit) + (", " + fmt.count(speed) + " a second" if fmt.finite(speed) else ""))
+    write_draft.figures(event.get("speculation"))
+    _window(event.get("forgotten") or 0)
+
+
+def _begun(event):
+    """How much of the prompt the model sees."""
+    global _unit, _context, _prompt_tokens, _out_of_sight
+    _unit, _context, _prompt_tokens = event.get("unit") or "byte", event.get("context") or 0, event.get("prompt_tokens") or 0
+    _out_of_sight = 0
+    _window(event.get("forgotten") or 0)
+
+
+def _window(forgotten):
+    """Said openly: what stands too far back for the model to see."""
+    global _out_of_sight
+    if forgotten == _out_of_sight:
+        return
+    _out_of_sight = forgotten
+    sees = "This model sees " + fmt.plural(_context, _unit) + " at most. "
+    if _prompt_tokens > _context:
+        text("write-window", sees + "The prompt has " + fmt.count(_prompt_tokens) + ", so its beginning does not count: the first "
+             + fmt.count(forgotten) + " of prompt and text are out of its sight by now.")
+    else:
+        text("write-window", sees + "Prompt and text are longer by now: the first " + fmt.count(forgotten) + " are out of its sight.")
 
 
 def _wrote(event):
-    why = {"stop": "met the stop text", "stopped": "stopped by you"}.get(event.get("reason"), "")
-    parts = [fmt.plural(event.get("tokens") or 0, "byte"), fmt.count(event.get("tokens_per_second")) + " a second"]
+    why = {"stop": "met the stop text", "stopped": "stopped by you", "complete": "the rule is kept"}.get(event.get("reason"), "")
+    write_draft.figures(event.get("speculation"))
+    parts = [fmt.plural(event.get("tokens") or 0, _unit), fmt.count(event.get("tokens_per_second")) + " a second"]
     first = event.get("first_token_seconds")
     if fmt.finite(first):
         parts.append("first after " + fmt.count(round(first * 1000)) + " ms")
@@ -127,6 +176,8 @@ def _model_line():
     if not model:
         text("write-model", "Train a model, or open a saved run, and it can write here.")
         return
+    unit = "bytes" if (model.get("tokenizer") or {}).get("name", "bytes") == "bytes" else "tokens"
+    text("write-tokens-name", "Length, in " + unit)
     line = "Writing with " + str(model.get("name") or "the model") + ", at step " + fmt.count(model.get("step"))
     if state.phase in ("running", "starting"):
         line += ", while it trains"
@@ -153,6 +204,7 @@ def start():
     on("write-stop", "click", _stop)
     on("write-copy", "click", _copy)
     on("write-prompt", "keydown", _prompt_key)
+    wire.on("writing", _begun)
     wire.on("token", _token)
     wire.on("wrote", _wrote)
     wire.on("failed", _failed)

@@ -1,4 +1,4 @@
-"""The command line: posttrainllm train | sample | tokenize | bench | explain."""
+"""The command line: posttrainllm train | sample | tokenize | memorise | bench | explain."""
 
 from __future__ import annotations
 
@@ -298,6 +298,8 @@ def explain(
 
     show(preset or "medium", stage.value, of.value, batch, as_json)
 
+
+from . import cli_memorise  # noqa: E402, F401 - adds its command; here, since it takes `app` and the options from above
 
 if __name__ == "__main__":
     sys.exit(app())

@@ -5,6 +5,7 @@ import struct
 import numpy as np
 import pytest
 from posttrainllm.backends.gpu.dispatch import STATE
+from posttrainllm.backends.gpu.halves import WEIGHTS
 from posttrainllm.backends.gpu.limits import DEFAULT
 from posttrainllm.backends.gpu.options import HALF_ARGUMENTS
 from posttrainllm.compile import Graph, place, record
@@ -51,6 +52,9 @@ def run_half(machine, case, inputs):
     """
     made_of, halves = case.kernel, HALF_ARGUMENTS.get(case.kernel.name, ())
     values, region_bytes = _placed(made_of, case.sizes, 0)
+    for name, value in values.items():  # among the weights nothing but those of products is read in half precision
+        value.region = "grads" if value.region == "params" and name not in WEIGHTS else value.region
+    region_bytes["grads"] = region_bytes["params"]
     images = {region: bytearray(b"\x5a" * nbytes) for region, nbytes in region_bytes.items()}
     stored = {}
     for argument in made_of.args:
@@ -58,7 +62,7 @@ def run_half(machine, case, inputs):
         data = inputs.get(argument.name)
         data = np.full(value.shape, np.nan) if data is None else data
         kind = "<i4" if argument.dtype == "i32" else "<f4"
-        if argument.name in halves and argument.name not in ("weight", "wte"):
+        if argument.name in halves and argument.name not in WEIGHTS:
             kind = "<f2"
         stored[argument.name] = kind
         raw = np.asarray(data, kind).tobytes()

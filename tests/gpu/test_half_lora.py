@@ -11,7 +11,7 @@ from posttrainllm.model.program import LOSS
 
 from tests.gpu.half import fresh_state, half, read_buffer, set_state  # noqa: F401
 from tests.gpu.test_half_training import HALF_EPS, compare
-from tests.gpu.test_lora import KINDS, NAMES, USUAL, Tuned, noise, tuned
+from tests.gpu.test_lora import KINDS, NAMES, USUAL, Tuned, check_merged, noise, tuned
 from tests.gpu.test_training import ODD
 
 pytestmark = pytest.mark.native_only(reason="wgpu-py drives the GPU here; e2e does in the browser")
@@ -56,6 +56,10 @@ def test_an_overflow_leaves_the_adapter_alone(half):
 def _place(run, name):
     value = run.layout.values()[name]
     return address(value), value.nbytes
+
+
+def test_an_adapter_is_worked_into_the_weights_in_single_precision(half):
+    check_merged(half, 4 * HALF_EPS)
 
 
 def test_another_adapter_writes_no_halves_anew(half, monkeypatch):

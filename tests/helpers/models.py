@@ -6,7 +6,7 @@ import numpy as np
 
 from posttrainllm.compile import Value
 from posttrainllm.compile.tape import address
-from posttrainllm.model.program import DLOSS, LOSS, NORM, RECIPE, SEED, Program, pack_recipe
+from posttrainllm.model.program import DLOSS, LOSS, NORM, RECIPE, SEED, STRENGTH, Program, initial_weights, pack_recipe
 
 BETA1, BETA2, EPS, WEIGHT_DECAY, CLIP = 0.9, 0.95, 1e-8, 0.1, 1.0
 
@@ -40,8 +40,9 @@ def batch(config, number):
 class Model:
     """A Program on a machine. On the judge everything is float64, the recipe too."""
 
-    def __init__(self, machine, config, seed=42):
-        self.machine, self.config, self.program = machine, config, Program(config)
+    def __init__(self, machine, config, seed=42, adapter=None):
+        lora = adapter and adapter.config
+        self.machine, self.config, self.program = machine, config, Program(config, lora=lora)
         need = self.program.region_bytes()
         machine.allocate(need)
         start = Value(
@@ -51,7 +52,17 @@ class Model:
         machine.upload(address(SEED), struct.pack("<Q", seed))
         machine.upload(address(DLOSS), struct.pack("<f", 1.0))
         self._exact = hasattr(machine, "download_f64")
+        machine.replay(machine.load(initial_weights(config, training=False).tape))
         machine.replay(machine.load(self.program.initial.tape))
+        if adapter:
+            values = self.program.layout.values()
+            for name, data in adapter.weights.items():
+                self.write(values[name], np.frombuffer(data, "<f4"))
+            self.strength(1.0)
+
+    def strength(self, strength):
+        """How much of the adapter counts."""
+        self.write(STRENGTH, np.array([strength * self.program.lora.scaling]))
 
     def read(self, value):
         """A placed Value as float64."""

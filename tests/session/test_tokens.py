@@ -7,6 +7,7 @@ import math
 import pytest
 from posttrainllm.data.bpe import BPETokenizer
 from posttrainllm.data.corpus import Corpus
+from posttrainllm.errors import DeviceOutOfMemoryError
 from posttrainllm.session import tokens
 
 from tests.session.test_session import QUICK, TEXT, running, scenario
@@ -46,6 +47,8 @@ async def test_a_run_is_trained_saved_and_opened_with_its_tokenizer(asker):
     started = next(event for event in asker.events if event["kind"] == "started")
     assert started["config"]["vocabulary"] == vocabulary and started["tokenizer"]["name"] == "bpe"
     await asker.call("tokens.use", "tokens", name="bytes")  # for coming runs: the saved one keeps its own
+    row = (await asker.call("runs.list", "runs"))["runs"][0]
+    assert (row["tokenizer"], row["vocabulary"], row["tokenizer_sha256"]) == ("bpe", vocabulary, started["tokenizer"]["sha256"])
     opened = await asker.call("runs.open", "opened", run_id=stopped["run_id"])
     assert opened["tokenizer"] == started["tokenizer"]
     assert asker.session.model.tokenizer.vocabulary == vocabulary
@@ -70,6 +73,27 @@ async def test_another_text_is_learned_anew_and_the_same_one_not(asker):
     asker.ask("corpus.text", text=TEXT)
     await asker.wait("corpus")
     assert asker.session.tokens.text() is asker.session.corpus
+
+
+@scenario
+async def test_learning_anew_that_fails_is_told_and_no_run_begins_on_the_old_tokens(asker):
+    await learned(asker)
+    request = asker._number
+    real, BPETokenizer.train_async = BPETokenizer.train_async, failing
+    try:
+        asker.ask("corpus.text", text="Something else, and else again. " * 300, name="other")
+        failed = await asker.wait("failed")
+        assert failed["reply_to"] == request and "no memory" in failed["message"]
+        assert "no memory" in (await asker.call("train.start", "failed", "started", preset="tiny", training=QUICK))["message"]
+    finally:
+        BPETokenizer.train_async = real
+    asker.ask("train.start", preset="tiny", training=QUICK | {"steps": 2})
+    await asker.wait("stopped")
+    assert asker.session.tokens._source == "other"
+
+
+async def failing(*_, **__):
+    raise DeviceOutOfMemoryError("tokenizer", "text and tables fit", "no memory", "use a shorter text")
 
 
 @scenario

@@ -128,8 +128,9 @@ def test_base_prompt_only_and_adapter_side_by_side(machine):
     assert model.strength == 0.75, "it is put back"
     assert report["base"].training.bits_per_byte > 1 > report["LoRA"].training.bits_per_byte
     model.detach()
-    plain = pt.memorise(model, CORPUS, prefixes=20, prefix_tokens=12, continuation_tokens=8)["model"]
-    assert [probe.output for probe in plain.probes] == [probe.output for probe in report["base"].probes], "strength 0 is the base"
+    again = pt.memorise({"base": model, "shown": (model, {"shots": True})}, CORPUS, prefixes=20, prefix_tokens=12, continuation_tokens=8)
+    assert again["base"].probes == report["base"].probes, "strength 0 is the base"
+    assert again["shown"].probes == report["prompt only"].probes
 
 
 def test_it_is_the_greedy_text(machine, by_heart):

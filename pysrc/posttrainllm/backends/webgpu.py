@@ -129,13 +129,13 @@ class WebGPUMachine:
             old.destroy()
         self._buffers[number] = fresh
 
-    def _place(self, address: int, nbytes: int):
-        number, offset = self._memory.find(address, nbytes)
+    def _place(self, address: int, nbytes: int, to_write: bool = False):
+        number, offset = self._memory.find(address, nbytes, to_write)
         return self._buffers[number], offset
 
     def upload(self, address: int, data) -> None:
         data = memoryview(data).cast("B")
-        buffer, offset = self._place(address, len(data))
+        buffer, offset = self._place(address, len(data), True)
         self._tokens.uploaded(address, data)
         self._upkeep.uploaded(address, len(data))
         self._call(self._queue.write_buffer, buffer, offset, data)

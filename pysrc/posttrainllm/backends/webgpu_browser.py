@@ -138,8 +138,8 @@ class WebGPUMachine:
         if size:
             self._call(self._engine.allocate, number, size)
 
-    def _place(self, address: int, nbytes: int) -> tuple[int, int]:
-        return self._memory.find(address, nbytes)
+    def _place(self, address: int, nbytes: int, to_write: bool = False) -> tuple[int, int]:
+        return self._memory.find(address, nbytes, to_write)
 
     def upload(self, address: int, data) -> None:
         from pyodide.ffi import JsProxy, to_js
@@ -147,7 +147,7 @@ class WebGPUMachine:
         held = isinstance(data, JsProxy)  # bytes in JavaScript already, as `view` gives them
         data = data if held else memoryview(data).cast("B")
         nbytes = data.byteLength if held else len(data)
-        index, offset = self._place(address, nbytes)
+        index, offset = self._place(address, nbytes, True)
         self._tokens.uploaded(address, data)
         self._upkeep.uploaded(address, nbytes)
         self._call(self._write, index, offset, data if held else to_js(data))

@@ -13,11 +13,10 @@ from ..compile.graph import REGIONS
 from ..compile.tape import REGION_SHIFT, address
 from ..dims import ALIGN_BYTES, ELEMENT_BYTES, product, round_up
 from ..errors import ConfigError
-from ..ops.lazy import np
 from ..waiting import now
 from .gpt import STRENGTH
-from .lora import Adapter, LoRAConfig, sites
-from .program import Program
+from .lora import Adapter, LoRAConfig
+from .program import Program, merging
 
 _PARAMS = REGIONS.index("params") << REGION_SHIFT
 
@@ -151,19 +150,13 @@ class Adapted:
     async def merge_async(self) -> Adapter:
         """Work the adapter into the base's weights at the present strength, in place, and return it. The model is then a plain one."""
         self._require_adapter()
-        adapter, scale = await self.adapter_async(), self.lora.scaling * self._strength
-        merged = {}
-        for site in sites(self.config, self.lora):
-            name, rank = f"{site.linear}.weight", self.lora.rank
-            if name not in merged:
-                data = await self._download(*self.weight_address(name))
-                merged[name] = np.frombuffer(data, "<f4").reshape(site.inputs, site.outputs).astype(np.float64)
-            down = np.frombuffer(adapter.weights[site.down()], "<f4").reshape(site.inputs, rank).astype(np.float64)
-            up = np.frombuffer(adapter.weights[site.up()], "<f4").reshape(rank, site.columns).astype(np.float64)
-            merged[name][:, site.first : site.first + site.columns] += scale * (down @ up)
+        adapter, rank = await self.adapter_async(), self.lora.rank
+        each = merging(self.config, self.lora)
+        self.machine.allocate(each.plan.region_bytes)
+        rows = (struct.pack(f"<{rank}f", *(float(column == row) for column in range(rank))) for row in range(rank))
+        self.machine.upload(each.address("identity")[0], b"".join(rows))
+        await self.run_async(each)
         await self.detach_async()
-        for name, weight in merged.items():
-            self.set_weight_bytes(name, weight.astype("<f4").tobytes())
         return adapter
 
     def merge(self) -> Adapter:

@@ -265,13 +265,16 @@ class GPT(Adapted, Weights):
         """`logits_of_async`, from plain code."""
         return now(self.logits_of_async(tokens, last))
 
-    async def fetch(self, regions: tuple[str, ...] = ("params", "m", "v")) -> None:
-        """Bring weights and moments where plain code can read them (weight_bytes, weight_view, a save): until the next step.
+    async def fetch(self, regions: tuple[str, ...] | None = None) -> None:
+        """Bring regions where plain code can read them (weight_bytes, weight_view) until the next step; without any named what a
+        save needs, weights that are trained and their moments.
 
         Only a browser's GPU has anything to do here.
         """
         if hasattr(self.machine, "fetch_async"):
-            await self.machine.fetch_async([region for region in regions if self.program.region_bytes().get(region)])
+            params_from = 0 if regions else self.program.layout.frozen_bytes
+            wanted = [each for each in regions or ("params", "m", "v") if self.program.region_bytes().get(each)]
+            await self.machine.fetch_async(wanted, params_from)
 
     def memory(self) -> dict[str, int]:
         """Bytes by kind (weights, gradients, moments, activations, other, total) that the engine holds for this model."""

@@ -14,7 +14,7 @@ from ..compile.tape import address
 from ..dims import ALIGN_BYTES, ELEMENT_BYTES, PARTIAL_ELEMENTS
 from .config import GPTConfig
 from .gpt import STRENGTH, Cache, Layout, trace  # noqa: F401 - STRENGTH is one of the slots below
-from .lora import LoRAConfig
+from .lora import LoRAConfig, sites
 
 RECIPE = Value("recipe", (8,), "f32", "slots", 0)
 SEED = Value("seed", (2,), "i32", "slots", ALIGN_BYTES)
@@ -163,6 +163,21 @@ def decoding(config: GPTConfig, time: int, lora: LoRAConfig | None = None) -> Pa
     named = trace(graph, config, layout.values(), tokens, 1, time, Cache.of(config, POSITION), lora)
     named["logits"].keep = True
     return _seal(graph, tokens=tokens, outputs={"logits": named["logits"]})
+
+
+def merging(config: GPTConfig, lora: LoRAConfig) -> Pass:
+    """Work the adapter into the base's weights: W[:, first:first+J] += strength·down·up, by the kernel that adds it to activations.
+
+    `identity` [rank, rank], where gradients stand otherwise, must be written before; strength is the slot's.
+    """
+    layout, graph = Layout.of(config, lora), Graph()
+    weights, rank = layout.values(), lora.rank
+    identity = Value("identity", (rank, rank), "f32", "grads", 0)
+    for site in sites(config, lora):
+        sizes = {"R": site.inputs, "I": rank, "O": site.outputs, "K": rank, "J": site.columns}
+        down, up, weight = weights[site.down()], weights[site.up()], weights[f"{site.linear}.weight"]
+        graph.call("lora", sizes, (site.first,), out=site.name, x=down, down=identity, up=up, strength=STRENGTH, y=weight)
+    return _seal(graph, outputs={"identity": identity})
 
 
 class Program:

@@ -245,6 +245,7 @@ class Session:
     def drop_model(self) -> None:
         """Give the live model's memory back."""
         self.writing.cancel()
+        self.writing.drafts.close()
         if self.model is not None:
             self.model.close()
             self.model = None

@@ -42,6 +42,10 @@ class Host:
         """A machine that passed its self-test, with room for total_bytes: what was preferred, or the next best."""
         return open_machine(self.device, self.threads, total_bytes, precision=self.precision)
 
+    async def open_beside(self, total_bytes: int):
+        """A machine for a small second model beside the live one: the cpu engine, whatever the live one runs on."""
+        return open_machine("reference" if self.device == "reference" else "cpu", self.threads, total_bytes)
+
     def using(self, machine) -> None:
         """This machine holds the live model after all (None: there is none): an attempt at another one failed."""
 

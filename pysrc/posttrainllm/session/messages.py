@@ -39,6 +39,8 @@ REQUESTS: dict[str, dict[str, str]] = {
         "stop": LIST,
         "choices": WHOLE,
         "constraint": OBJECT,
+        "draft": TEXT,
+        "ahead": WHOLE,
     },
     "write.check": {"constraint": OBJECT + "!", "tokens": WHOLE},
     "write.stop": {},

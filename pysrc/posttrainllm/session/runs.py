@@ -114,6 +114,7 @@ class Runs:
             "bits_per_byte": info.bits_per_byte,
             "tokenizer": info.tokenizer,
             "vocabulary": info.vocabulary,
+            "tokenizer_sha256": info.tokenizer_sha256,
             "created": info.created,
             "updated": info.updated,
             "bytes": info.bytes,

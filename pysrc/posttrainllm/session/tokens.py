@@ -85,6 +85,12 @@ class Tokens:
         except Exception as error:  # noqa: BLE001 - the text itself is fine
             self._session.fail(error, self._request)
 
+    async def ready(self) -> None:
+        """Before a run begins: learn from the present text, where that is due."""
+        corpus = self._session.corpus
+        if self._vocabulary is not None and corpus is not None and self._learned != (corpus.sha256, self._vocabulary):
+            await self._learn(self._vocabulary, None)
+
     async def _learn(self, vocabulary: int, identity) -> None:
         session = self._session
         if session.corpus is None:

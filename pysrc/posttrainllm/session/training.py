@@ -24,10 +24,11 @@ class Training(Job):
         """train.start: a new model from the settings, on the present corpus."""
         self._refuse_when_active()
         session = self._session
-        chosen = session.config_of(preset, config)
-        settings = training_settings(training, chosen.channels)
         if session.corpus is None:
             session.corpus = await session.host.bundled_corpus()
+        await session.tokens.ready()
+        chosen = session.config_of(preset, config)
+        settings = training_settings(training, chosen.channels)
         corpus, tokenizer = session.tokens.text(), session.tokens.tokenizer
         corpus.check(chosen)
         session.runs.let_go()

@@ -6,13 +6,18 @@ Events: writing (it begins: how much of the prompt the model sees), token, wrote
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 
-from ..decode.generate import window_start, write_async
-from ..errors import ConfigError, DeviceError
+from ..decode.generate import AHEAD, window_start, write_async
+from ..errors import ConfigError, DeviceError, PostTrainError
+from .drafts import Drafts
 from .messages import finite
 from .rules import Rules
 
 TURN_SECONDS = 0.03
+PLAIN_TOKENS = 24
+"""Written without the draft to tell what it gains, where nothing was written without one before."""
+PLAIN_SECONDS = 0.3
 
 
 class Writing:
@@ -20,22 +25,27 @@ class Writing:
 
     def __init__(self, session) -> None:
         self._session = session
-        self.rules = Rules(session)
+        self.rules, self.drafts = Rules(session), Drafts(session)
         self._pieces = None
         self._request: int | None = None
         self._started = 0.0
         self._first: float | None = None
         self._tokens = self._prompt_tokens = self._context = 0
         self._tokenizer = None
+        self._pace = Pace()
+        self._plain_rate: float | None = None  # tokens a second of this model without a draft, once that was measured
+        self._acceptance = None
 
     def handlers(self) -> dict:
         """Request kinds and what handles them."""
         return {"write.start": self.start, "write.stop": self.stop, "write.check": self.rules.check}
 
-    async def start(self, identity, prompt: str, tokens: int = 400, stop=(), choices: int = 0, constraint: dict | None = None, **sampler) -> None:
+    async def start(self, identity, prompt: str, tokens: int = 400, stop=(), choices: int = 0, constraint: dict | None = None,
+        draft: str | None = None, ahead: int = AHEAD, **sampler) -> None:  # fmt: skip
         """write.start: continue a prompt with the live model; replaces what was being written.
 
         choices: how many of the likeliest tokens each token is told with (0: none, at no cost). constraint: see rules.py.
+        draft: a smaller saved run with the same tokenizer, which proposes `ahead` tokens at a time (decode/speculative.py).
         """
         model = self._session.model
         if model is None:
@@ -44,15 +54,31 @@ class Writing:
         how = {"choices": choices, "stop": tuple(text for text in stop if isinstance(text, str))}
         if constraint is not None:
             how["constraint"], how["end"] = await self.rules.compiled(constraint, model.tokenizer)
-        pieces = write_async(model, prompt, tokens, **how, **sampler)
+        how |= sampler
+        drafted = {} if draft is None else {"draft": await self.drafts.model(draft, model), "ahead": ahead}
+        pieces = write_async(model, prompt, tokens, **how, **drafted)
+        if drafted and self._plain_rate is None:
+            await self._measure(model, prompt, min(tokens, PLAIN_TOKENS), how)
         self._tokenizer, self._context = model.tokenizer, model.config.context
         self._prompt_tokens = len(model.tokenizer.encode(prompt))
-        self._pieces = pieces
+        self._pieces, self._pace, self._acceptance = pieces, Pace(), None
         self._request, self._started, self._first, self._tokens = identity, time.perf_counter(), None, 0
         self._session.emit(
             "writing", reply_to=identity, prompt_tokens=self._prompt_tokens, context=self._context, forgotten=self._forgotten(),
             unit="byte" if model.tokenizer.name == "bytes" else "token",
         )
+
+    async def _measure(self, model, prompt: str, tokens: int, how: dict) -> None:
+        """How fast the same goes without a draft, in a moment; unknown where the text is too short to tell."""
+        await self._session.training.settle()
+        pace, began = Pace(), time.perf_counter()
+        try:
+            pieces = write_async(model, prompt, tokens, **how)
+            while (await pace.next(pieces)).reason is None and time.perf_counter() - began < PLAIN_SECONDS:
+                pass
+        except PostTrainError:  # a rule that so few tokens cannot keep to
+            pass
+        self._plain_rate = pace.rate
 
     async def stop(self, identity) -> None:
         """write.stop."""
@@ -66,9 +92,9 @@ class Writing:
         began, text, reason, told = time.perf_counter(), "", None, []
         try:
             while reason is None and time.perf_counter() - began < TURN_SECONDS:
-                piece = await anext(self._pieces)
+                piece = await self._pace.next(self._pieces)
                 text += piece.text
-                self._tokens, reason = piece.tokens, piece.reason
+                self._tokens, reason, self._acceptance = piece.tokens, piece.reason, piece.acceptance
                 if piece.choice is not None:
                     told.append(self._told(piece))
                 if self._first is None:
@@ -81,13 +107,26 @@ class Writing:
             self._session.fail(error, self._request)
             return True
         if text or told:
-            more = {"choices": told} if told else {}
+            more = self._speculation() | ({"choices": told} if told else {})
             self._session.emit(
                 "token", reply_to=self._request, text=text, tokens=self._tokens, tokens_per_second=self._rate(), forgotten=self._forgotten(), **more
             )
         if reason:
             self.finish(reason)
         return True
+
+    def _speculation(self) -> dict:
+        """How the draft does so far; {} without one."""
+        found = self._acceptance
+        if found is None:
+            return {}
+        rate, plain = self._pace.rate, self._plain_rate
+        return {
+            "speculation": asdict(found) | {
+                "acceptance": found.rate, "tokens_per_pass": found.tokens_per_pass, "tokens_per_second": rate,
+                "plain_tokens_per_second": plain, "speed_up": rate / plain if rate and plain else None,
+            }
+        }  # fmt: skip
 
     def _told(self, piece) -> dict:
         """A token with what the model held likely there: ids, texts, natural logarithms of probabilities (null for none at all)."""
@@ -113,10 +152,35 @@ class Writing:
         self._pieces = None
         self._session.emit(
             "wrote", reply_to=self._request, tokens=self._tokens, tokens_per_second=self._rate(),
-            first_token_seconds=self._first, reason=reason, forgotten=self._forgotten(),
+            first_token_seconds=self._first, reason=reason, forgotten=self._forgotten(), **self._speculation(),
         )
+        if self._acceptance is None and self._pace.tokens >= PLAIN_TOKENS:
+            self._plain_rate = self._pace.rate
 
     def cancel(self) -> None:
         """The model goes away: end the text."""
         self.finish("stopped")
         self.rules.forget()
+        self._plain_rate = None
+
+
+class Pace:
+    """Tokens and the seconds that writing them took, without what else the session did meanwhile. The first token, which reads the
+    prompt, does not count."""
+
+    def __init__(self) -> None:
+        self.tokens, self._seconds = 0, 0.0
+
+    async def next(self, pieces):
+        """The next piece."""
+        began = time.perf_counter()
+        piece = await anext(pieces)
+        if self.tokens:
+            self._seconds += time.perf_counter() - began
+        self.tokens += 1
+        return piece
+
+    @property
+    def rate(self) -> float | None:
+        """Tokens a second; None before the second token."""
+        return (self.tokens - 1) / self._seconds if self.tokens > 1 and self._seconds else None

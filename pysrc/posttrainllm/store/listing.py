@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from posttrainllm.data.tokenizers import facts
 from posttrainllm.store.bits import bits_per_byte
 from posttrainllm.store.checkpoint import Checkpoint
 from posttrainllm.store.slots import newest, newest_meta
@@ -18,7 +19,8 @@ MAX_NAME = 200
 class RunInfo:
     """A line of the list. `steps` is how many the run was asked for, 0 where it does not say; `bytes` is all the run's files together; `note` is a sentence where `state` is not good.
 
-    `tokenizer` and `vocabulary` are how its text is read ("" and 0 where a save of before does not say), `bits_per_byte` its newest validation
+    `tokenizer` and `vocabulary` are how its text is read ("" and 0 where a save of before does not say), two with the same
+    `tokenizer_sha256` read it alike ("" for bytes). `bits_per_byte` is its newest validation
     loss as they compare over tokenizers. `state`: good; empty (nothing saved yet); corrupt (no save is sound); newer (another version's); unreadable.
     """
 
@@ -33,6 +35,7 @@ class RunInfo:
     bits_per_byte: float | None = None
     tokenizer: str = ""
     vocabulary: int = 0
+    tokenizer_sha256: str = ""
     parameters: int = 0
     created: str = ""
     updated: str = ""
@@ -75,6 +78,7 @@ def describe(
         bits_per_byte=_number(summary, "bits_per_byte"),
         tokenizer=text(summary, "tokenizer"),
         vocabulary=int(_number(summary, "vocabulary") or 0),
+        tokenizer_sha256=text(summary, "tokenizer_sha256"),
         parameters=int(_number(summary, "parameters") or 0),
         created=text(facts, "created"),
         updated=text(summary, "updated"),
@@ -98,6 +102,7 @@ def summary_of(checkpoint: Checkpoint) -> dict[str, Any]:
         "bits_per_byte": bits_per_byte(checkpoint, "validation_loss_nats", checkpoint.last("validation_loss_nats")),
         "tokenizer": checkpoint.tokenizer.get("name"),
         "vocabulary": checkpoint.tokenizer.get("vocabulary"),
+        "tokenizer_sha256": facts(checkpoint.tokenizer)["sha256"],
         "parameters": checkpoint.parameters,
         "updated": checkpoint.updated[:40],
         "resumable": checkpoint.resumable,

@@ -16,7 +16,7 @@ from ...dims import ELEMENT_BYTES, product, round_up
 from ...errors import DeviceError
 from .dispatch import BANK, Operand, Span
 from .fuse import Step, fuse
-from .halves import Halves, halves_of, is_shadowed
+from .halves import Halves, halves_of, is_shadowed, storage
 from .limits import Limits
 from .options import Options
 
@@ -94,11 +94,12 @@ def _spans(tape: Tape, options: Options, halves: Halves) -> tuple[list[Span], li
     steps: list[Step] = []
     for index, record in enumerate(decode(tape)):
         uses: dict[str, Span | Operand] = {}
+        own = storage(options, record)
         for argument, (region, offset) in zip(record.kernel.args, record.operands):
             count = product(record.kernel.shape(argument, record.sizes))
-            tape_bytes, nbytes = count * ELEMENT_BYTES, count * options.element_bytes(record.kernel.name, argument.name)
+            tape_bytes, nbytes = count * ELEMENT_BYTES, count * own.element_bytes(record.kernel.name, argument.name)
             number = REGIONS.index(region)
-            if is_shadowed(options, record.kernel.name, argument.name, region):
+            if is_shadowed(own, record.kernel.name, argument.name, region):
                 uses[argument.name] = halves.find(offset, tape_bytes)
                 continue
             if number != ARENA:

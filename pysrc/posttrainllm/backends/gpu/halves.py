@@ -8,13 +8,13 @@ one dispatch can write.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...compile.graph import REGIONS
-from ...compile.tape import Tape, decode
+from ...compile.tape import Record, Tape, decode
 from ...dims import ELEMENT_BYTES, product, round_up
 from .dispatch import HALVES, Binding, Dispatch, Operand, build, ceil_div
-from .options import HALF_BYTES, Options
+from .options import HALF_ARGUMENTS, HALF_BYTES, Options
 
 PARAMS = REGIONS.index("params")
 ALIGN_BYTES = 256
@@ -102,6 +102,17 @@ def halves_of(tape: Tape, options: Options) -> Halves:
         else:
             pieces.append(Piece(start, stop, shift))
     return Halves(tuple(pieces))
+
+
+def storage(options: Options, record: Record) -> Options:
+    """Options for one record: single precision where what is stored in half elsewhere lies among the weights themselves, as where
+    an adapter is worked into them."""
+    if options.half:
+        halves = HALF_ARGUMENTS.get(record.kernel.name, frozenset()) - set(WEIGHTS)
+        for argument, (region, _) in zip(record.kernel.args, record.operands):
+            if region == "params" and argument.name in halves:
+                return replace(options, precision="f32")
+    return options
 
 
 def is_shadowed(options: Options, kernel: str, argument: str, region: str) -> bool:

@@ -13,7 +13,7 @@ from .banks import Banks, place
 from .dispatch import BANK, HALVES, SCRATCH, Binding, Call, Dispatch, ceil_div
 from .flat import THREADS, adamw, flat, grad_norm, guard, reducing, state, vectors
 from .fuse import GELU, NONE
-from .halves import PARAMS
+from .halves import PARAMS, storage
 from .limits import Limits
 from .lora import lora, lora_backward_hidden, lora_backward_input, lora_backward_weight
 from .options import Options
@@ -247,7 +247,7 @@ def lower(tape: Tape, given: Limits | Options) -> Lowered:
     dispatches: list[Dispatch] = []
     norm, weights = None, "read"
     for step in banks.steps:
-        call = Call.of(step.record, step.uses, options, step.epilogue)
+        call = Call.of(step.record, step.uses, storage(options, step.record), step.epilogue)
         if call.kernel.name == "adamw":
             dispatches.extend(adamw(call, banks.halves))
             norm, weights = call.operands["norm"], "stepped" if weights == "read" else weights

@@ -53,10 +53,12 @@ class Memory:
                 what, f"{name} holds {held:,} bytes", f"{operand.nbytes:,} at {operand.offset_bytes:,} came"
             )
 
-    def find(self, address: int, nbytes: int) -> tuple[int, int]:
-        """(buffer number, offset) of a tape's address."""
+    def find(self, address: int, nbytes: int, to_write: bool = False) -> tuple[int, int]:
+        """(buffer number, offset) of a tape's address. Activations are there to be read after the tape that made them alone."""
         operand = Operand(address >> REGION_SHIFT, address & OFFSET_MASK, nbytes)
         if operand.region == ARENA:
+            if to_write:
+                raise DeviceError("webgpu", "what is uploaded goes to another region than activations", f"{nbytes:,} bytes came")
             if self.last is None:
                 raise DeviceError("webgpu", "activations are read after a tape ran", "none has run")
             operand = self.last.banks.find(address, nbytes)
