@@ -1,4 +1,4 @@
-"""The command line: posttrainllm train | sample | tokenize | memorise | bench | explain."""
+"""The command line: posttrainllm train | sample | tokenize | sft | dpo | memorise | bench | explain."""
 
 from __future__ import annotations
 
@@ -299,7 +299,7 @@ def explain(
     show(preset or "medium", stage.value, of.value, batch, as_json)
 
 
-from . import cli_memorise  # noqa: E402, F401 - adds its command; here, since it takes `app` and the options from above
+from . import cli_memorise, cli_tune  # noqa: E402, F401 - add their commands; here, since they take `app` and the options from above
 
 if __name__ == "__main__":
     sys.exit(app())

@@ -243,7 +243,7 @@ def _train(job: Job, trainer: Trainer, held: Run | None, interrupt: Interrupt) -
     if held is not None and not job.resume:
         save(trainer)  # a full disk is found now, and a kill before the first minute leaves something to resume
     with output_for(trainer, job.as_json) as output:
-        show = _until_broken(interrupt)
+        show = until_broken(interrupt)
         show(output.start, _facts(job, trainer))
         for report in trainer.run(trainer.settings["steps"], live):
             show(output.report, report)
@@ -273,7 +273,7 @@ def _train(job: Job, trainer: Trainer, held: Run | None, interrupt: Interrupt) -
     return 128 + interrupt.number if stopped.reason == "stopped" else 0
 
 
-def _until_broken(interrupt: Interrupt):
+def until_broken(interrupt: Interrupt):
     """Calls of output methods; when nobody reads any more, the run is asked to stop, so that it is still saved."""
 
     def show(method, event) -> None:

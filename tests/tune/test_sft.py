@@ -169,14 +169,14 @@ def test_held_out_pairs_are_what_an_evaluation_measures(machine):
 def test_settings_are_the_tables_and_short_runs_decay_in_time(any_machine):
     model = model_on(any_machine)
     usual = tuning_settings("sft", model)
-    assert usual["steps"] == usual["decay_steps"] == 200 and usual["learning_rate"] == 1e-3
+    assert usual["steps"] == usual["decay_steps"] == 200 and usual["learning_rate"] == 2e-4
     short = sft_trainer(model, pairs(), {"steps": 8}).settings
     assert (short["decay_steps"], short["warmup_steps"]) == (8, 0)
     assert sft_trainer(model, pairs(), {"steps": 8, "decay_steps": 50, "warmup_steps": 3}).settings["decay_steps"] == 50
     with pytest.raises(ConfigError, match="learning_rates"):
         sft_trainer(model, pairs(), {"learning_rates": 1})
     model.attach(LORA)
-    assert tuning_settings("sft", model)["learning_rate"] == 3e-3
+    assert tuning_settings("sft", model)["learning_rate"] == 2e-3
 
 
 def test_it_stops_when_asked(machine):
