@@ -112,12 +112,17 @@ def join(part: Part, places: list[int], context: int) -> tuple[bytes, bytes]:
     return b"".join(tokens for tokens, _ in padded), b"".join(targets for _, targets in padded)
 
 
-def evaluation_rows(part: Part, context: int, batch: int, count: int) -> list[tuple[bytes, bytes]]:
-    """Batches [B,T] of a part's sequences, evenly spread over its rows, about `count` tokens with their padding. Sequences that a last
-    batch lacks are zeros whose targets do not count."""
+def evaluation_places(part: Part, context: int, count: int) -> list[int]:
+    """Rows of a part, evenly spread, for an evaluation of about `count` tokens with their padding."""
     size = len(part.rows)
     wanted = min(size, max(1, count // context))
-    sequences = [sequence for i in range(wanted) for sequence in part.rows[size * i // wanted]]
+    return [size * i // wanted for i in range(wanted)]
+
+
+def in_batches(part: Part, places: list[int], context: int, batch: int) -> list[tuple[bytes, bytes]]:
+    """Batches [B,T] of (tokens, targets) of all sequences of some rows, row by row. Sequences that the last batch lacks are zeros
+    whose targets do not count."""
+    sequences = [sequence for place in places for sequence in part.rows[place]]
     made = []
     for first in range(0, len(sequences), batch):
         padded = [sequence.padded(context) for sequence in sequences[first : first + batch]]

@@ -17,7 +17,7 @@ from pathlib import Path
 from ..configs import load
 from ..errors import ConfigError, DataError
 from . import pair_files
-from .pair_rows import Part, RowBatches, encode, evaluation_rows
+from .pair_rows import Part, RowBatches, encode, evaluation_places, in_batches
 from .tokenizers import ByteTokenizer
 
 
@@ -149,7 +149,8 @@ class _Examples:
 
     def evaluation(self, context: int, batch: int, count: int) -> list[tuple[bytes, bytes]]:
         """Batches [B,T] of (tokens, targets) of held-out rows, about `count` tokens of them with their padding."""
-        return evaluation_rows(self.parts(context)[1], context, batch, count)
+        part = self.parts(context)[1]
+        return in_batches(part, evaluation_places(part, context, count), context, batch)
 
     def bytes_per_token(self, part: str = "train") -> float:
         """Bytes that a counted token of the training rows stands for on average, ends included."""

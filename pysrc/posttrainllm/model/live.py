@@ -170,15 +170,31 @@ class GPT(Adapted, Weights):
 
     async def step_async(self, tokens: bytes, targets: bytes, recipe: tuple[float, ...]) -> tuple[float, float]:
         """Train on one batch of i32 [B,T] bytes; returns (loss in nats, gradient norm before clipping)."""
-        step = self._training()
+        return unpack_metrics(await self.replay_step_async(self._training(), tokens, targets, recipe))
+
+    async def replay_step_async(
+        self, step: Pass, tokens: bytes, targets: bytes, recipe: tuple[float, ...], metric_bytes: int = METRIC_BYTES
+    ) -> bytes:
+        """Replay a tape that changes weights on a batch; returns so many bytes of metrics, from LOSS on."""
         loaded = await self._ready(step)
         self.machine.upload(address(RECIPE), pack_recipe(recipe))
         self.machine.upload(address(step.tokens), tokens)
         self.machine.upload(address(step.targets), targets)
         self.forget_cache()
         self.machine.replay(loaded)
-        metrics = await self._download(address(LOSS), METRIC_BYTES)
-        return unpack_metrics(metrics)
+        return await self._download(address(LOSS), metric_bytes)
+
+    def make_trainable(self) -> None:
+        """Take memory for gradients, moments and a step in a model that was made for writing only. Raises DeviceOutOfMemoryError."""
+        if self.program.step is None:
+            self._become(Program(self.config, True, self.lora), self.lora)
+
+    def make_room(self, each: Pass) -> None:
+        """Let the engine's memory hold a tape that is none of the program's. Raises DeviceOutOfMemoryError, the model unchanged."""
+        need, held = each.plan.region_bytes, self.program.region_bytes()
+        if any(nbytes > held[region] for region, nbytes in need.items()):
+            self.machine.allocate(need)
+            self._loaded = {}  # what was loaded may know where memory was
 
     def step(self, tokens: bytes, targets: bytes, recipe: tuple[float, ...]) -> tuple[float, float]:
         """`step_async`, from plain code."""
@@ -201,15 +217,19 @@ class GPT(Adapted, Weights):
         """Mean loss in nats over fixed windows of `tokens`, about `count` tokens of them. Does not depend on the batch."""
         return await self.evaluate_batches_async(evaluation_batches(tokens, self.config.context, self.config.batch, count))
 
+    async def losses_async(self, tokens: bytes, targets: bytes) -> memoryview:
+        """The loss of every position of a batch (i32 [B,T] bytes) in nats, float32 [B·T]; 0 where the target does not count."""
+        each = self.program.evaluation
+        self.machine.upload(address(each.tokens), tokens)
+        self.machine.upload(address(each.targets), targets)
+        await self.run_async(each)
+        return await self.read_async(each, "losses")
+
     async def evaluate_batches_async(self, batches: Iterable[tuple[bytes, bytes]]) -> float:
         """Mean loss in nats over all targets that count in batches of (tokens, targets), i32 [B,T]; NaN where none does."""
         total, counted = [], 0
-        each = self.program.evaluation
         for inputs, targets in batches:
-            self.machine.upload(address(each.tokens), inputs)
-            self.machine.upload(address(each.targets), targets)
-            await self.run_async(each)
-            total.extend(await self.read_async(each, "losses"))
+            total.extend(await self.losses_async(inputs, targets))
             counted += int(struct.unpack("<f", await self._download(address(LOSS) + 4, 4))[0])
         return math.fsum(total) / counted if counted else math.nan
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .. import __version__
@@ -47,7 +47,8 @@ def checkpoint_of(trainer: Trainer, name: str, created: str | None = None) -> Ch
             "best_loss_nats": trainer.best_loss_nats,
             "validation_loss_nats": trainer.validation_loss_nats,
         }
-        | _precision_of(model.machine),
+        | _precision_of(model.machine)
+        | trainer.more_to_keep(),
         cursor=trainer.batches.cursor,
         rng={"seed": trainer.settings["seed"]},
         corpus={
@@ -194,12 +195,13 @@ def trainer_of(
     machine: Machine | None = None,
     model: GPT | None = None,
     base: GPT | Checkpoint | None = None,
+    make: Callable[..., Trainer] = Trainer,
 ) -> Trainer:
     """The run, ready for its next step, on `model` (a live one of the same sizes), on `machine`, or on a new one.
 
     The run of an adapter needs its `base` (a live model, which is untouched, or its checkpoint), or a live `model` that is this base
     with an adapter of the same shape. Without a precision a GPU goes on in the run's own. Where that is half precision, so does its loss
-    scale.
+    scale. `make` makes the Trainer, where it is of another kind (tune/running.py).
 
     Raises DataError when `corpus` is not the text it was trained on, FormatError when the checkpoint is not a whole run, ConfigError
     where the base is another; a live `model` is then unchanged.
@@ -226,7 +228,7 @@ def trainer_of(
             model.strength = 1.0
         model.tokenizer = tokenizer
         _fill(model, checkpoint, True)
-    trainer = Trainer(model, corpus, settings, step=checkpoint.step, cursor=cursor)
+    trainer = make(model, corpus, settings, step=checkpoint.step, cursor=cursor)
     trainer.history = [dict(row) for row in checkpoint.history]
     if standing["loss_scale"] and trainer.may_skip:
         model.machine.set_loss_scale(standing["loss_scale"], standing["good_steps"] or 0.0)

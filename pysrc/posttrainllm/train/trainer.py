@@ -80,6 +80,10 @@ class Trainer:
         self.batches = self.batches_at(cursor)
         self._ahead: Ahead | None = None
 
+    def more_to_keep(self) -> dict:
+        """What a save of the run holds besides, as JSON; other kinds of Trainer give theirs."""
+        return {}
+
     def batches_at(self, cursor: dict | None):
         """The run's batches from a cursor on."""
         config = self.model.config

@@ -1,0 +1,55 @@
+"""The tape of one step of preference tuning (ops/dpo.py): S chosen answers and S rejected ones are a batch of 2·S sequences."""
+
+from __future__ import annotations
+
+import struct
+
+from ..compile import Graph, Value, differentiate
+from ..dims import ALIGN_BYTES, ELEMENT_BYTES
+from .config import GPTConfig
+from .gpt import Layout, trace
+from .lora import LoRAConfig
+from .program import DLOSS, LOSS, METRIC_BYTES, NORM, Pass, _inputs, _seal, update_weights, zero_gradients
+
+BETA = Value("beta", (1,), "f32", "slots", 5 * ALIGN_BYTES)
+
+
+def reference_slot(pairs: int) -> Value:
+    """Log-probabilities [2S] of a batch's answers under the reference: the chosen ones', then the rejected ones'."""
+    return Value("reference", (2 * pairs,), "f32", "slots", 6 * ALIGN_BYTES)
+
+
+def margins_of(pairs: int) -> Value:
+    """Where a step leaves its margins [S], beside loss and norm: all are read back at once."""
+    return Value("margins", (pairs,), "f32", "metrics", METRIC_BYTES)
+
+
+def preference_step(config: GPTConfig, pairs: int, lora: LoRAConfig | None = None) -> Pass:
+    """Zero gradients, forward, cross-entropy of every position, DPO's loss of `pairs` pairs, backward, norm, AdamW.
+
+    Tokens and targets are [2S,T]; `reference_slot` and BETA are slots. Outputs `margins` [S], `loss` and `gradient_norm`.
+    """
+    layout, graph = Layout.of(config, lora), Graph()
+    weights, rows = layout.values(), 2 * pairs * config.context
+    tokens, targets = _inputs(2 * pairs, config.context)
+    zero_gradients(graph, layout)
+    logits = trace(graph, config, weights, tokens, 2 * pairs, config.context, lora=lora)["logits"]
+    sizes = {"R": rows, "V": config.vocabulary, "S": pairs, "T": config.context}
+    losses = graph.call("cross_entropy", sizes, out="losses", logits=logits, targets=targets).arg("losses")
+    slots = {"reference": reference_slot(pairs), "beta": BETA}
+    margins = graph.call("dpo", sizes, losses=losses, margins=margins_of(pairs), loss=LOSS, **slots).arg("margins")
+    builder = differentiate(graph, LOSS, DLOSS, layout.trainable_names, layout.frozen_bytes)
+    update_weights(graph, layout)
+    gradients = {name: builder.parameter_gradient(weights[name]) for name in layout.trainable_names}
+    made = gradients | {"margins": margins, "loss": LOSS, "gradient_norm": NORM}
+    return _seal(graph, tokens=tokens, targets=targets, outputs=made)
+
+
+def metric_bytes(pairs: int) -> int:
+    """Bytes from LOSS on that hold loss, norm and margins."""
+    return METRIC_BYTES + pairs * ELEMENT_BYTES
+
+
+def unpack_margins(data: bytes, pairs: int) -> tuple[float, ...]:
+    """The margins out of those bytes."""
+    return struct.unpack_from(f"<{pairs}f", data, METRIC_BYTES)
