@@ -226,6 +226,8 @@ def sample(
     whitespace: Annotated[Whitespace, typer.Option("--json-whitespace", help="Between the marks of JSON.")] = Whitespace.compact,
     draft: Annotated[Path | None, typer.Option(help="A smaller saved model, which proposes tokens for this one to verify.")] = None,
     ahead: Annotated[int, typer.Option(help="Tokens that it proposes at a time, 1 to 16.")] = AHEAD,
+    adapter: Annotated[Path | None, typer.Option(help="An adapter's folder or file, put on the model.")] = None,
+    strength: Annotated[float, typer.Option(help="How much of the adapter counts; 0 is the model alone.")] = 1.0,
     device: DeviceOption = Device.auto,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
@@ -243,7 +245,7 @@ def sample(
     }
     rules = {"regex": regex, "json_schema": json_schema, "grammar": grammar}
     how = {"stop": tuple(stop or ()), "end": end.value, "ahead": ahead, **sampler}
-    write_out(source, prompt, tokens, how, rules, whitespace.value, draft, device.value, threads, as_json)
+    write_out(source, prompt, tokens, how, rules, whitespace.value, draft, device.value, threads, as_json, adapter, strength)
 
 
 @app.command()
@@ -299,7 +301,7 @@ def explain(
     show(preset or "medium", stage.value, of.value, batch, as_json)
 
 
-from . import cli_memorise  # noqa: E402, F401 - adds its command; here, since it takes `app` and the options from above
+from . import cli_lora, cli_memorise  # noqa: E402, F401 - add their commands; here, since they take `app` and the options from above
 
 if __name__ == "__main__":
     sys.exit(app())
