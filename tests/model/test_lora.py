@@ -5,7 +5,7 @@ import pytest
 
 from posttrainllm.backends.reference import ReferenceMachine
 from posttrainllm.compile import Graph
-from posttrainllm.errors import ConfigError, FormatError
+from posttrainllm.errors import ConfigError, DeviceOutOfMemoryError, FormatError
 from posttrainllm.model.adapted import lora
 from posttrainllm.model.config import GPTConfig
 from posttrainllm.model.gpt import Layout, trace
@@ -375,3 +375,12 @@ def test_settings_come_back_from_json():
     settings = LoRAConfig(3, 5.5, ("mlp.proj", "attn.q"), True)
     assert settings.targets == ("attn.q", "mlp.proj") and LoRAConfig.from_dict(settings.to_dict()) == settings
     assert (DEFAULT.rank, DEFAULT.alpha, DEFAULT.targets, DEFAULT.rslora) == (4, 8, ("attn.q", "attn.v"), False)
+
+
+@pytest.mark.native_only(reason="asks for more memory than an address holds")
+def test_an_engine_that_is_refused_memory_keeps_what_it_has(machine):
+    model = made(machine, CONFIG)
+    before = everything(model)
+    with pytest.raises(DeviceOutOfMemoryError, match="region params"):
+        machine.allocate({"params": 1 << 60})
+    assert everything(model) == before and len(model.logits(tokens_of(CONFIG))) == CONFIG.vocabulary
