@@ -10,6 +10,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from e2e.conftest import REAL_MS, number, phase, quiet
+from e2e.driver import Driver
+from e2e.test_gpu_engine import CONFIG
 
 pytestmark = pytest.mark.slow
 
@@ -98,3 +100,28 @@ def test_speculation_with_a_grammar(open_page):
     expect(page.locator("#split-facts")).to_contain_text("7 bytes", timeout=REAL_MS)
     assert page.locator("#split-output .tok").count() < 7
     expect(page.locator("#merges-rows tr").first).to_be_visible()
+
+
+def test_a_draft_for_a_model_on_the_gpu(contexts, site):
+    """The model writes on the GPU (Chromium's software one), the draft on the CPU engine beside it: greedy, the very text without a draft."""
+    driver = Driver(contexts().new_page(), site.url)
+    driver.wait("ready")
+    driver.ask("settings", sample_every_seconds=0)
+    driver.call("corpus.text", "corpus", text=TEXT)
+    training = {"steps": 60, "learning_rate": 0.01, "warmup_steps": 5, "evaluate_every_steps": 1000, "evaluation_tokens": 64}
+    driver.ask("train.start", config={"layers": 1, "channels": 8, "heads": 1, "context": 16, "batch": 4}, training=training)
+    small = driver.wait("stopped")["run_id"]
+    driver.ask("train.start", config={**CONFIG, "layers": 1}, training=training)
+    driver.wait("stopped")
+    driver.call("engine.use", "engine", name="webgpu", precision="f32")
+
+    def written(**more) -> tuple[str, dict]:
+        identity, text = driver.ask("write.start", prompt="the c", tokens=40, temperature=0, **more), ""
+        while (event := driver.wait("token", "wrote", reply_to=identity))["kind"] == "token":
+            text += event["text"]
+        return text, event
+
+    plain, _ = written()
+    drafted, last = written(draft=small, ahead=3)
+    assert drafted == plain and last["speculation"]["accepted"] > 0
+    assert driver.call("engine.use", "engine", name="cpu")["engine"]["name"] == "cpu", "the draft took nothing from the GPU"
