@@ -19,7 +19,7 @@ from tests.study.by_hand import made, weights_of
 CONFIG = GPTConfig(layers=2, channels=24, heads=3, context=20, vocabulary=61, batch=2)
 TOKENS = [7, 3, 3, 60, 0, 12, 7, 3, 41, 5, 5]
 REPEATS = GPTConfig(layers=2, channels=64, heads=1, context=24, vocabulary=32, batch=64)
-STEPS, RATE = 700, 0.003
+STEPS, RATE = 900, 0.003
 
 
 def batch_of_repeats(rng):
