@@ -17,7 +17,7 @@ CONFIG = GPTConfig(layers=2, channels=24, heads=3, context=20, vocabulary=61, ba
 TOKENS = [7, 3, 3, 60, 0, 12, 7, 3, 41, 5, 5]
 EPS = 2.0**-23
 STORED = [name for name, place in study.places(CONFIG).items() if not place.derived and place.replaceable]
-NEAR = 64 * EPS  # of the largest number of an address: single precision through two blocks; what is measured is below 12
+NEAR = 64 * EPS  # of the largest number of an address; measured: 6 eps
 
 
 @pytest.fixture(scope="module")
