@@ -64,6 +64,7 @@ export function write(id) {
     if (row.text) {
       const span = spanOf(box, row.text, box.waiting);
       const worst = Math.min(...box.waiting.map((each) => each.logprob_nats ?? -99));
+      if (row.text.startsWith('\n')) span.classList.add('breaks'); // or it would have no width to point at
       span.classList.add(`p${worst > -0.7 ? 0 : worst > -2.3 ? 1 : worst > -4.6 ? 2 : 3}`); // half, a tenth, a hundredth
       made.append(span);
       box.waiting = [];

@@ -29,8 +29,8 @@ class PageHost(Host):
     system, the stop flag from shared memory.
     """
 
-    def __init__(self, store: RunStore, persistent: bool) -> None:
-        super().__init__(store=store)
+    def __init__(self, store: RunStore, adapters: RunStore, persistent: bool) -> None:
+        super().__init__(store=store, adapters=adapters)
         self.persistent = persistent
         self.isolated = bool(host.isolated())
         memory = int(host.device_gigabytes()) * (1 << 30)  # 0 where the browser does not say
@@ -215,11 +215,11 @@ def emit(event, buffer=None) -> None:
 async def main() -> None:
     """Start the session and serve for ever."""
     try:
-        store, persistent = RunStore(await OpfsVolume.open()), True
+        store, adapters, persistent = RunStore(await OpfsVolume.open()), RunStore(await OpfsVolume.open("adapters")), True
     except StoreError as error:
-        store, persistent = RunStore(MemoryVolume()), False
+        store, adapters, persistent = RunStore(MemoryVolume()), RunStore(MemoryVolume()), False
         emit({"kind": "log", "message": str(error)})
-    session = Session(emit, PageHost(store, persistent))
+    session = Session(emit, PageHost(store, adapters, persistent))
 
     def receive(text, buffer=None):
         request = json.loads(text)

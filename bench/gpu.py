@@ -151,7 +151,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--only", nargs="+", choices=[*NATIVE, "kernels-f16", "attention-f16", "shapes-f16", *DAWN], metavar="PART"
     )
-    parser.add_argument("--presets", nargs="+", metavar="NAME", help=f"of {', '.join(PRESETS)}")
+    parser.add_argument("--presets", nargs="+", metavar="NAME", help=f"of {', '.join(PRESETS)}; NAME+lora trains an adapter on it")
     parser.add_argument("--size", type=int, default=4096, help="of the matmuls")
     parser.add_argument("--dawn", help="dawn.node of npm's webgpu")
     parser.add_argument("--pyodide", help="Pyodide's folder")

@@ -11,6 +11,7 @@ from posttrainllm.backends.gpu import subjects
 from posttrainllm.backends.gpu.kinds import by_kind
 from posttrainllm.model.config import GPTConfig
 from posttrainllm.model.live import GPT
+from posttrainllm.model.lora import LoRAConfig
 from posttrainllm.model.program import Program
 from posttrainllm.waiting import now
 
@@ -32,12 +33,13 @@ def config_of(name: str) -> GPTConfig:
 
 
 class Steps:
-    """A model that trains on made-up tokens, in blocks as the trainer sends them."""
+    """A model that trains on made-up tokens, in blocks as the trainer sends them; with "+lora" after its name a usual adapter alone."""
 
     def __init__(self, machine, name: str, probed: bool = True) -> None:
         self.machine, self.name = machine, name
-        config = self.config = config_of(name)
-        program = Program(config)
+        base, _, adapted = name.partition("+")
+        config = self.config = config_of(base)
+        program = Program(config, True, LoRAConfig.of() if adapted else None)
         self.model = GPT(config, machine, program)
         began = time.perf_counter()
         if probed:

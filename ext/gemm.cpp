@@ -10,6 +10,7 @@ namespace {
 constexpr int64_t kPackedFloats = kSharedScratchBytes / 4; // packed B, shared by the threads
 constexpr int64_t kColumns = 512;                          // columns of packed B
 constexpr int64_t kTaskColumns = 64;                       // columns one packing task copies
+constexpr int64_t kFarFloats = 3 << 16;                    // a model with such matrices does not stay in a cache
 constexpr int64_t kTaskProducts = int64_t(1) << 16;        // less is not worth waking a thread for
 
 PTL_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -54,14 +55,18 @@ void many_rows(Run& run, const Gemm& g) {
 void few_rows(Run& run, const Gemm& g) {
   const int64_t step = g.m <= kFewRows ? kWideN : kTileN, share = run.threads == 1 ? 1 : 4 * run.threads;
   const int64_t worth = most(divide_up(kTaskProducts, g.m * g.k), divide_up(g.n, share));
-  const int64_t columns = round_up(least(kColumns, worth), step);
+  const bool far = g.layout == NN && g.m > 1 && g.m <= 2 * kTileM && g.k * g.n >= kFarFloats;
+  const int64_t columns = round_up(least(kColumns, worth), far ? kSpan : step);
   parallel_pieces(run, g.n, columns, [=](int64_t begin, int64_t end, float* scratch) {
     int64_t j = begin;
-    if (g.layout == NN && g.m <= kFewRows) {
+    if (far || (g.layout == NN && g.m <= kFewRows)) {
       const int64_t whole = (end - begin) / kTileN * kTileN;
-      for (int64_t p = 0; whole && p < g.k; p += kBlockK)
-        multiply_few({g.m, whole, least(kBlockK, g.k - p), g.a + p, g.lda, 0, g.b + p * g.ldb + j, g.ldb, 0, g.c + j,
-                      g.ldc, p == 0 && g.bias ? g.bias + j : nullptr, g.accumulate || p > 0});
+      for (int64_t p = 0; whole && p < g.k; p += kBlockK) {
+        const Block block{g.m, whole, least(kBlockK, g.k - p), g.a + p, g.lda, kTileM * g.lda, g.b + p * g.ldb + j,
+                          g.ldb, 0, g.c + j, g.ldc, p == 0 && g.bias ? g.bias + j : nullptr, g.accumulate || p > 0};
+        if (far) multiply_streamed(block, scratch);
+        else multiply_few(block);
+      }
       j += whole;
     }
     for (; j < end; j += kTileN) {

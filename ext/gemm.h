@@ -62,6 +62,11 @@ void multiply_columns(const Block& block);
 constexpr int64_t kFewRows = 2;
 constexpr int64_t kWideN = 8 * W; // columns at once
 void multiply_few(const Block& block);
+// The same for m <= 2 * kTileM and a B that comes from memory. Tile by tile only 128 bytes of a row of B are read at a
+// time, which memory gives at less than half its speed; here it is read kSpan columns at a time, ahead of its use.
+// sums: [m,kSpan] of scratch.
+constexpr int64_t kSpan = 256;
+void multiply_streamed(const Block& block, float* sums);
 
 // Floats from one packed panel to the next: a cache line more than the panel, or all panels would start in one set of
 // the first cache.

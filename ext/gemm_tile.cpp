@@ -5,6 +5,9 @@ namespace ptl {
 namespace PTL_ISA {
 namespace {
 
+constexpr int kLine = 16;     // floats of a cache line
+constexpr int64_t kDeep = 16; // rows of kSpan columns that lie in the first cache
+
 // `count` register tiles, one below the other, against one panel of B.
 struct Column {
   int64_t count, k;
@@ -117,7 +120,101 @@ template <bool columns> void multiply(const Block& g) {
   }
 }
 
+// Some rows of B against M rows of A: sums go on where the rows before left them, so that they are those of one loop.
+struct Piece {
+  int64_t k;
+  const float* a;
+  int64_t as;
+  const float* b;
+  int64_t bs;
+  float* sums; // [M][kTileN]
+  bool first;  // sums begin at zero
+  const float* fetch; // a row of kSpan columns of B that is needed next: from `column` on this piece asks for its share
+  int64_t column;
+};
+
+// clang-format off: as above
+template <int M, bool far> void add_piece(const Piece& t) {
+  vf sums[M][2];
+  PTL_UNROLL for (int i = 0; i < M; i++)
+    PTL_UNROLL for (int j = 0; j < 2; j++) sums[i][j] = t.first ? vf{} : load(t.sums + i * kTileN + j * W);
+  const float* a = t.a;
+  const float* b = t.b;
+  const float* fetch = t.fetch;
+  const int64_t as = t.as, bs = t.bs;
+  int64_t column = t.column;
+  for (int64_t p = t.k; p > 0; p--) {
+    if (far) {
+      PTL_UNROLL for (int j = 0; j < kTileN; j += kLine) __builtin_prefetch(fetch + column + j);
+      column += kTileN;
+      if (column == kSpan) column = 0, fetch += bs;
+    }
+    vf row[2];
+    PTL_UNROLL for (int j = 0; j < 2; j++) row[j] = load(b + j * W);
+    PTL_UNROLL for (int i = 0; i < M; i++) {
+      vf value = splat(a[i * as]);
+      PTL_UNROLL for (int j = 0; j < 2; j++) sums[i][j] += value * row[j];
+    }
+    a++;
+    b += bs;
+  }
+  PTL_UNROLL for (int i = 0; i < M; i++)
+    PTL_UNROLL for (int j = 0; j < 2; j++) store(t.sums + i * kTileN + j * W, sums[i][j]);
+}
+// clang-format on
+
+typedef void (*PieceFunction)(const Piece&);
+
+template <bool far> struct Pieces {
+  static constexpr PieceFunction by_rows[] = {
+      add_piece<1, far>, add_piece<2, far>, add_piece<3, far>, add_piece<4, far>,
+#if PTL_W == 16 || defined(__aarch64__)
+      add_piece<5, far>, add_piece<6, far>, add_piece<7, far>, add_piece<8, far>,
+#elif PTL_W == 8
+      add_piece<5, far>,
+#endif
+  };
+};
+
 } // namespace
+
+void multiply_streamed(const Block& g, float* sums) {
+  for (int64_t j = 0; j < g.n; j += kSpan) {
+    const int64_t width = g.n - j < kSpan ? g.n - j : kSpan, panels = width / kTileN;
+    for (int64_t p = 0; p < g.k; p += kDeep) {
+      const int64_t k = g.k - p < kDeep ? g.k - p : kDeep;
+      const bool last = p + k == g.k;
+      constexpr int64_t kShare = kDeep * kTileN;
+      const float* next = !last ? g.b + (p + k) * g.bs + j : g.b + j + kSpan;
+      const bool far = width == kSpan && k == kDeep && (!last || j + 2 * kSpan <= g.n);
+      for (int64_t panel = 0; panel < panels; panel++)
+        for (int64_t i = 0; i < g.m; i += kTileM) {
+          const int64_t m = g.m - i < kTileM ? g.m - i : kTileM;
+          const Piece piece{k,
+                            g.a + i / kTileM * g.a_panel + p,
+                            g.as,
+                            g.b + p * g.bs + j + panel * kTileN,
+                            g.bs,
+                            sums + (i * panels + panel * m) * kTileN,
+                            p == 0,
+                            next + panel * kShare / kSpan * g.bs,
+                            panel * kShare % kSpan};
+          (far && i == 0 ? Pieces<true>::by_rows : Pieces<false>::by_rows)[m - 1](piece);
+        }
+    }
+    for (int64_t i = 0; i < g.m; i++) {
+      const int64_t above = i / kTileM * kTileM, m = g.m - above < kTileM ? g.m - above : kTileM;
+      for (int64_t panel = 0; panel < panels; panel++)
+        for (int h = 0; h < 2; h++) {
+          const int64_t at = panel * kTileN + h * W;
+          float* c = g.c + i * g.ldc + j + at;
+          vf value = load(sums + (above * panels + panel * m + i - above) * kTileN + h * W);
+          if (g.bias) value += load(g.bias + j + at);
+          store(c, g.add ? load(c) + value : value);
+        }
+    }
+  }
+}
 
 void multiply_few(const Block& g) {
   auto run = [&](TileFunction function, int64_t j) {

@@ -161,7 +161,7 @@ fn lora_backward_input(@builtin(workgroup_id) group: vec3u, @builtin(num_workgro
 }
 
 //! kernel lora_backward_weight
-// A thread has a column of x or of dy's part, EACH fours of ranks, and a block of rows; a second dispatch adds the blocks up.
+// A thread has a column of x or of dy's part, EACH fours of ranks, and a block of rows, four at a time; a second dispatch adds the blocks up.
 // scratch: [blocks][I·K sums of ddown, then K·J of dup].
 //! include lora_rank
 const HALF = false;
@@ -204,10 +204,15 @@ fn lora_backward_weight(@builtin(workgroup_id) group: vec3u, @builtin(local_invo
     if (group.x < sizes.input_groups) {
         let i = group.x * 256u + lane;
         if (i < sizes.I) {
-            for (var r = group.z * sizes.block; r < stop; r++) {
-                let value = f32(x[r * sizes.I + i]);
+            for (var r = group.z * sizes.block; r < stop; r += 4u) {
+//! unroll u 4
+                let row{u} = min(r + {u}u, stop - 1u);
+                let value{u} = select(0.0, f32(x[row{u} * sizes.I + i]), r + {u}u < stop);
+//! end
+//! unroll u 4
 //! unroll q EACH
-                sum{q} += value * quad_of_dhidden(r, quad + {q}u);
+                sum{q} += value{u} * quad_of_dhidden(row{u}, quad + {q}u);
+//! end
 //! end
             }
 //! unroll q EACH
@@ -217,10 +222,15 @@ fn lora_backward_weight(@builtin(workgroup_id) group: vec3u, @builtin(local_invo
     } else {
         let j = (group.x - sizes.input_groups) * 256u + lane;
         if (j < sizes.J) {
-            for (var r = group.z * sizes.block; r < stop; r++) {
-                let value = f32(dy[r * sizes.O + sizes.first + j]);
+            for (var r = group.z * sizes.block; r < stop; r += 4u) {
+//! unroll u 4
+                let row{u} = min(r + {u}u, stop - 1u);
+                let value{u} = select(0.0, f32(dy[row{u} * sizes.O + sizes.first + j]), r + {u}u < stop);
+//! end
+//! unroll u 4
 //! unroll q EACH
-                sum{q} += value * quad_of_hidden(r, quad + {q}u);
+                sum{q} += value{u} * quad_of_hidden(row{u}, quad + {q}u);
+//! end
 //! end
             }
 //! unroll q EACH

@@ -16,7 +16,7 @@ def test_every_public_name_is_there_and_dir_tells_them():
     for name in pt.__all__:
         assert getattr(pt, name) is not None
     assert set(pt.__all__) <= set(dir(pt))
-    assert set(pt._HOMES) | set(pt._ERRORS) | {"errors", "train", "__version__"} == set(pt.__all__)
+    assert set(pt._HOMES) | set(pt._ERRORS) | {"errors", "study", "train", "__version__"} == set(pt.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         pt.nothing  # noqa: B018
 

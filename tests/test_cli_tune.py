@@ -67,16 +67,28 @@ def test_whole_weights_go_into_a_file_to_write_with(run, tmp_path, kind):
     after = GPT.load(out, device="cpu")
     assert after.config.batch == 2 and after.weights_sha256() != before.weights_sha256()
     assert (tmp_path / "tuned.tuning.json").exists()
-    shown, _ = call("sample", "--from", out, "--prompt", "fox>", "--tokens", 3, "--stop", "|")
+    shown, _ = call("sample", "--from", out, "--ask", "fox", "--tokens", 3)
     assert shown.startswith("fox>")
     before.close(), after.close()
+
+
+def test_asking_keeps_to_the_template(run, tmp_path):
+    out = ["--out", tmp_path / "ad", "--pairs", tmp_path / "pairs.jsonl"]
+    call("sft", *run, *SHORT, *out, "--steps", 2)
+    plain = ["--from", run[1], "--adapter", tmp_path / "ad", "--tokens", 6]
+    asked, _ = call("sample", *plain, "--ask", "fox")
+    assert asked == call("sample", *plain, "--prompt", "fox>", "--stop", "|")[0]
+    assert call("sample", "--from", run[1], "--ask", "fox", "--tokens", 2)[0].startswith("fox\n"), "the usual one, where none is told"
+    (tmp_path / "ad" / "tuning.json").write_text("{}")
+    _, err = call("sample", *plain, "--ask", "fox", status=1)
+    assert "it tells the template of a tuning" in err
 
 
 def test_lines_for_a_person(run, tmp_path):
     out, err = call("sft", *run, *SHORT, "--pairs", tmp_path / "pairs.jsonl", "--out", tmp_path / "ad", "--steps", 2)
     for part in ("an adapter of rank 4 on attn.q, attn.v", "pairs.jsonl: 2 rows", "on all rows", "loss of responses:", "bits/byte before;", "nats\n"):
         assert part in out, part
-    assert "--stop '|'" in err
+    assert f"--adapter {tmp_path / 'ad'} --ask PROMPT (which adds '>', and stops at '|')" in err
     out, _ = call("dpo", *run[:2], *SHORT, "--preferences", tmp_path / "likes.csv", "--out", tmp_path / "ad", "--steps", 2)
     assert "accuracy" in out and "What is forgotten is not measured" in out
 

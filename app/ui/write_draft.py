@@ -34,6 +34,7 @@ def _draw():
     global _drawn
     suitable = [run for run in _runs if _suits(run)] if state.model else []
     now = [(run["run_id"], run.get("name"), run.get("parameters")) for run in suitable]
+    text("draft-hint", _hint(now))
     if now == _drawn:
         return
     _drawn = now
@@ -44,13 +45,14 @@ def _draw():
     for run_id, name, parameters in now:
         box.appendChild(make("option", str(name) + " · " + fmt.count(parameters) + " parameters", value=run_id))
     box.value = before if before in [run_id for run_id, _, _ in now] else ""
+
+
+def _hint(suitable):
     if not state.model:
-        hint = "Needs a model to write with first."
-    elif not now:
-        hint = "No saved run is smaller than this model and uses the same tokens. Train a tiny one on the same text, then open the large one again."
-    else:
-        hint = ""
-    text("draft-hint", hint)
+        return "Needs a model to write with first."
+    if not suitable:
+        return "No saved run is smaller than this model and uses the same tokens. Train a tiny one on the same text, then open the large one again."
+    return ""
 
 
 def _listed(event):

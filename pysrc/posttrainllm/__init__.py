@@ -79,6 +79,7 @@ __all__ = [
     "memorise",
     "memorise_async",
     "sft",
+    "study",
     "text_loss",
     "train",
     "trainer_of",
@@ -89,7 +90,7 @@ __all__ = [
 def __getattr__(name: str):
     from importlib import import_module
 
-    if name in ("errors", "train"):  # `train` is a package that can be called
+    if name in ("errors", "study", "train"):  # `train` is a package that can be called
         return import_module(f".{name}", __name__)
     home = "errors" if name in _ERRORS else _HOMES.get(name)
     if home is None:

@@ -226,6 +226,9 @@ def sample(
     whitespace: Annotated[Whitespace, typer.Option("--json-whitespace", help="Between the marks of JSON.")] = Whitespace.compact,
     draft: Annotated[Path | None, typer.Option(help="A smaller saved model, which proposes tokens for this one to verify.")] = None,
     ahead: Annotated[int, typer.Option(help="Tokens that it proposes at a time, 1 to 16.")] = AHEAD,
+    adapter: Annotated[Path | None, typer.Option(help="An adapter's folder or file, put on the model.")] = None,
+    strength: Annotated[float, typer.Option(help="How much of the adapter counts; 0 is the model alone.")] = 1.0,
+    ask: Annotated[Text, typer.Option(help="Instead of --prompt: a prompt as in the rows of sft or dpo; stops where an answer ends.")] = None,
     device: DeviceOption = Device.auto,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
@@ -233,6 +236,11 @@ def sample(
     """Continue a prompt with a saved model."""
     from .cli_run import sample as write_out
 
+    if ask is not None:
+        from .cli_tune_run import template_of
+
+        template = template_of(adapter or source)
+        prompt, stop = template.ask(ask), [*(stop or ()), template.end]
     sampler = {
         "temperature": temperature,
         "top_k": top_k,
@@ -243,7 +251,7 @@ def sample(
     }
     rules = {"regex": regex, "json_schema": json_schema, "grammar": grammar}
     how = {"stop": tuple(stop or ()), "end": end.value, "ahead": ahead, **sampler}
-    write_out(source, prompt, tokens, how, rules, whitespace.value, draft, device.value, threads, as_json)
+    write_out(source, prompt, tokens, how, rules, whitespace.value, draft, device.value, threads, as_json, adapter, strength)
 
 
 @app.command()
@@ -299,7 +307,7 @@ def explain(
     show(preset or "medium", stage.value, of.value, batch, as_json)
 
 
-from . import cli_memorise, cli_tune  # noqa: E402, F401 - add their commands; here, since they take `app` and the options from above
+from . import cli_lora, cli_memorise, cli_tune  # noqa: E402, F401 - add their commands; here, since they take `app` and the options from above
 
 if __name__ == "__main__":
     sys.exit(app())

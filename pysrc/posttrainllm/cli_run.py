@@ -41,11 +41,13 @@ def sample(
     device: str,
     threads: int | None,
     as_json: bool,
+    adapter: Path | None = None,
+    strength: float = 1.0,
 ) -> None:
     """Write to standard output as the text comes; with as_json one "token" event a piece and a last "done".
 
     `how` is for decode.generate.write; `rules` holds a pattern ("regex") or a file ("json_schema", "grammar"), one at most; `draft` is
-    a saved model whose acceptance is told at the end.
+    a saved model whose acceptance is told at the end; `adapter` counts `strength` times.
     """
     given = {kind: rule for kind, rule in rules.items() if rule is not None}
     if len(given) > 1:
@@ -54,7 +56,7 @@ def sample(
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal that is not UTF-8 must not end the text
     with contextlib.ExitStack() as models:
-        model = models.enter_context(_model(source, device, threads))
+        model = models.enter_context(_model(source, device, threads, adapter, strength))
         if draft is not None:
             how = how | {"draft": models.enter_context(_model(draft, device, threads))}
         constraint = None
@@ -80,11 +82,20 @@ def sample(
 
 
 @contextlib.contextmanager
-def _model(source: Path, device: str, threads: int | None) -> Iterator[GPT]:
-    """A saved model, for as long as this lasts."""
+def _model(source: Path, device: str, threads: int | None, adapter: Path | None = None, strength: float = 1.0) -> Iterator[GPT]:
+    """A saved model, with an adapter on it where one is given, for as long as this lasts."""
+    lora = None
+    if adapter is not None:
+        from .cli_lora import adapter_at  # which adds its command where this module is used
+
+        lora = adapter_at(adapter)
     with opened(source) as checkpoint:
-        model = model_of(checkpoint, device=device, threads=threads)
+        model = model_of(checkpoint, device=device, threads=threads, lora=lora, any_base=True)
     try:
+        if lora is not None:
+            model.strength = strength
+            if lora.base_sha256 not in ("", model.base_sha256()):
+                say(f"The adapter {lora.name} was made on other weights than these.")
         yield model
     finally:
         model.close()

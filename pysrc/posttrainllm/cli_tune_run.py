@@ -12,7 +12,7 @@ from .cli_output import emit, say
 from .cli_train import BROKEN_PIPE, Interrupt, until_broken
 from .data.corpus import Corpus
 from .data.pairs import Pairs, Preferences, Template
-from .errors import ConfigError, NonFiniteError, StoreError
+from .errors import ConfigError, FormatError, NonFiniteError, StoreError
 from .model.config import GPTConfig
 from .model.live import GPT
 from .model.lora import Adapter, LoRAConfig
@@ -128,12 +128,29 @@ def _save(job: Job, trainer: Trainer, place: Path, figures: dict) -> dict:
         "steps_done": trainer.step,
         "figures": figures,
     }
-    beside = place.with_suffix(f".{ABOUT}") if job.full else place / ABOUT
+    beside = _beside(place)
     try:
         beside.write_text(json.dumps(_plain(about), indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise StoreError(job.kind, f"{beside} can be written", error.strerror or str(error), "choose another place") from error
     return {"out": str(place), "bytes": nbytes, "about": str(beside)}
+
+
+def _beside(place: Path) -> Path:
+    """Where it stands what an adapter's folder, or a file of weights, was made from."""
+    return place.with_suffix(f".{ABOUT}") if place.suffix == ".safetensors" else place / ABOUT
+
+
+def template_of(place: Path) -> Template:
+    """The template that an adapter or weights were tuned with; the usual one where nobody wrote it down. Raises FormatError."""
+    try:
+        return Template(**json.loads(_beside(place).read_text("utf-8"))["template"])
+    except FileNotFoundError:
+        return Template()
+    except (OSError, ValueError, TypeError, KeyError, ConfigError) as error:
+        raise FormatError(
+            str(_beside(place)), "it tells the template of a tuning", f"it does not ({error})", "remove it, or tune again"
+        ) from error
 
 
 def _plain(value):
@@ -217,4 +234,5 @@ class _Lines:
                 f"{known['after_nats']:.4f}, {known['after_bits_per_byte']:.3f} after: {known['after_nats'] - known['before_nats']:+.4f} nats"
             )
         print(f"{written['out']}: {written['bytes']:,} bytes; {written['about']} tells what it was made from.")
-        say(f"Ask with a prompt that ends in {template.between!r}, and --stop {template.end!r}.")
+        option = f"--from {self._job.source} --adapter {written['out']}" if not self._job.full else f"--from {written['out']}"
+        say(f"Ask it: posttrainllm sample {option} --ask PROMPT (which adds {template.between!r}, and stops at {template.end!r}).")

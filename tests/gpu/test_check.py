@@ -20,7 +20,7 @@ FAULTS = [
         "dlogits[i] = -change;",
         r"gradient of ln_f\.(weight|bias); values off by 200",
     ),
-    ("unembed", "logits[at] = value;", "logits[at] = 2.0 * value;", "op cross_entropy or one before it: .*reference's loss"),
+    ("unembed", "logits[at] = value;", "logits[at] = 2.0 * value;", "op unembed: .*reference's loss"),
     ("adamw", "let new_m = beta1 * m[i] +", "let new_m = beta2 * m[i] + 2.0 *", "op adamw: .*new "),
 ]
 

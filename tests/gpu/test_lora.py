@@ -10,6 +10,7 @@ from posttrainllm.backends.gpu.lower import lower
 from posttrainllm.backends.gpu.options import Options
 from posttrainllm.backends.reference import ReferenceMachine
 from posttrainllm.compile.tape import address
+from posttrainllm.model import adapted
 from posttrainllm.model.config import GPTConfig
 from posttrainllm.model.gpt import STRENGTH, Layout
 from posttrainllm.model.live import GPT
@@ -18,7 +19,12 @@ from posttrainllm.model.program import (
     DLOSS, LOSS, NORM, RECIPE, SEED, Program, evaluation, initial_weights, pack_recipe, regions_of, training_step,
 )  # fmt: skip
 from posttrainllm.model.steps import StepQueue
+from posttrainllm.store.checkpoint import Checkpoint
+from posttrainllm.train.state import checkpoint_of, trainer_of
+from posttrainllm.train.trainer import Trainer
 from posttrainllm.waiting import now
+
+from tests.train.making import QUICK, model_on, text
 
 from .hosts import IN_BROWSER
 from .test_training import EVEN, ODD, Run, _compare, recipe_of
@@ -206,6 +212,26 @@ def test_another_adapter_is_one_upload(gpu, monkeypatch):
     fresh = tuned(gpu)
     fresh.swap(other)
     assert (np.array(fresh.logits(text)) == after).all()
+
+
+def test_its_run_is_saved_without_the_base_and_goes_on(open_gpu):
+    """The base's weights go from one device to the other; of a save in the tab only what is trained comes back to Python."""
+    base = model_on(open_gpu())
+    cut = Trainer(adapted.lora(base, rank=2, machine=open_gpu()), text(), QUICK | {"steps": 6})
+    assert list(cut.run(3))[-1].reason == "finished"
+    now(cut.model.fetch())
+    held = checkpoint_of(cut, "tuned").to_bytes()
+    checkpoint, layout = Checkpoint.from_safetensors(held), cut.model.program.layout
+    assert checkpoint.weights.keys() == layout.trainable_names and len(held) < layout.frozen_bytes
+    if IN_BROWSER:
+        start, kept = cut.model.machine.engine.fetched.get(0)
+        assert (start, kept.length) == (layout.frozen_bytes, layout.total_bytes - layout.frozen_bytes)
+    resumed = trainer_of(checkpoint, text(), base=base, machine=open_gpu())
+    for trainer in (cut, resumed):
+        list(trainer.run(6))
+    assert resumed.step == 6 and resumed.model.weights_sha256() == cut.model.weights_sha256()
+    frozen = [parameter.name for parameter in layout.frozen]
+    assert resumed.model.weights_sha256(frozen) == base.weights_sha256()
 
 
 def test_an_adapter_is_worked_into_the_weights(gpu):

@@ -43,7 +43,7 @@ def tokens_of(config, seed=1):
 
 def whole(model, tokens):
     """Logits [T,V] of a text by the pass that knows no cache."""
-    each = forward(model.config, 1, len(tokens))
+    each = forward(model.config, 1, len(tokens), model.lora)
     model.machine.upload(address(each.tokens), np.array(tokens, "<i4").tobytes())
     model.machine.replay(model.machine.load(each.tape))
     place, nbytes = each.address("logits")

@@ -1,6 +1,7 @@
 """The check itself: a model that learned its text by heart is caught, one that learned nothing is cleared, copies are where they are said to be."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -242,5 +243,8 @@ def test_mistakes_with_subjects(machine):
     ):
         with pytest.raises(error, match=said):
             pt.memorise(subjects, CORPUS)
+    other = SimpleNamespace(config=CONFIG, tokenizer=BPETokenizer.train(CORPUS.data, 256), lora=None)
+    with pytest.raises(DataError, match="that of two is another than that of one"):
+        pt.memorise({"one": model, "two": other}, CORPUS)
     with pytest.raises(DataError, match="at least 8 passages of 24 tokens of held out text that does"):
         pt.memorise(model, CORPUS.split_at(0.05))

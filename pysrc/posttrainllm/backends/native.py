@@ -42,6 +42,9 @@ class CpuMachine:
             try:
                 self._engine.allocate(index, nbytes)
             except MemoryError as error:
+                self._engine.allocate(index, len(kept))  # as it was: what the region held must not be lost
+                self._views[index] = memoryview(self._engine.view(index)).cast("B")
+                self._views[index][:] = kept
                 raise DeviceOutOfMemoryError(
                     "cpu", f"region {region} needs {nbytes:,} bytes", "the system refused", "use a smaller model or batch"
                 ) from error

@@ -70,6 +70,7 @@ class WasmMachine:
             index = REGIONS.index(region)
             kept = self._views[index].to_bytes() if self._bytes[region] else b""
             if not self._engine.allocate(index, nbytes):
+                self._restore(index, kept)
                 raise DeviceOutOfMemoryError(
                     "cpu", f"region {region} needs {nbytes:,} bytes", f"the engine's memory has {self.memory_bytes:,} in all",
                     "choose a smaller model or a smaller batch",
@@ -78,6 +79,12 @@ class WasmMachine:
             self._views[index] = self._engine.view(index, nbytes)
             if kept:
                 self._views[index].subarray(0, len(kept)).assign(kept)
+
+    def _restore(self, index: int, kept: bytes) -> None:
+        """A region as it was before it was refused more: its old place is free, and fits it."""
+        if kept and self._engine.allocate(index, len(kept)):
+            self._views[index] = self._engine.view(index, len(kept))
+            self._views[index].assign(kept)
 
     def view(self, address: int, nbytes: int):
         """A JavaScript Uint8Array over the engine's memory; nothing is copied."""

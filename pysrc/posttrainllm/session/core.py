@@ -16,17 +16,22 @@ from .. import __version__
 from ..compile.tape import address
 from ..configs import load
 from ..data.corpus import Corpus
-from ..errors import ConfigError, DataError, PostTrainError
+from ..errors import ConfigError, DataError, PostTrainError, StoreError
 from ..model.config import GPTConfig
 from ..model.live import GPT, RESERVE_BYTES
 from ..model.program import LOSS, Program, training_step
 from ..train.settings import default_learning_rate, training_settings
+from .adapters import Adapters
+from .comparing import Comparing
 from .engines import Engines
 from .host import Host
+from .job import Job
+from .memorising import Memorising
 from .messages import checked
 from .runs import Runs
 from .tokens import Tokens
 from .training import Training
+from .tuning import Tuning, defaults
 from .writing import Writing
 
 
@@ -46,6 +51,8 @@ class Session:
         self.writing = Writing(self)
         self.runs = Runs(self)
         self.tokens = Tokens(self)
+        self.tuning, self.adapters = Tuning(self), Adapters(self)
+        self.comparing, self.memorising = Comparing(self), Memorising(self)
         self._closed = False
         self._flops: tuple = (None, 0)
         self._handlers = {
@@ -54,14 +61,27 @@ class Session:
             "corpus.file": self._corpus_file,
             "plan": self._plan,
             "engine.use": self.engines.use,
-            "train.start": self.training.start,
-            "train.pause": self.training.pause,
-            "train.resume": self.training.resume,
-            "train.stop": self.training.stop,
-            "train.extend": self.training.extend,
-            "train.save": self.training.save_now,
-            "settings": self.training.settings,
-        } | self.runs.handlers() | self.tokens.handlers() | self.writing.handlers()
+        }
+        for part in (self.training, self.runs, self.tokens, self.writing, self.tuning, self.adapters, self.comparing, self.memorising):
+            self._handlers |= part.handlers()
+
+    @property
+    def job(self) -> Job:
+        """What trains now: a tune, or the run of the live model."""
+        return self.tuning if self.tuning.active else self.training
+
+    def refuse_when_busy(self, place: str) -> None:
+        """Raise ConfigError where a run or a tune is going."""
+        if self.tuning.active:
+            raise ConfigError(place, "one run at a time", "a tune is going", "stop it first; its adapter is saved when it stops")
+        if self.training.active:
+            raise ConfigError(place, "one run at a time", "a run is going", "stop it first; it is saved when it stops")
+
+    def stop_writing(self) -> None:
+        """End what is written with the live model: it is about to be another one."""
+        self.writing.cancel()
+        self.comparing.cancel()
+        self.memorising.cancel()
 
     # Events and the loop
 
@@ -99,6 +119,7 @@ class Session:
             isolated=self.host.isolated,
             presets=self.presets(),
             training=load("training"),
+            tuning=defaults(),
             storage=await self.runs.storage(),
             runs=await self.runs.rows(),
             seconds=time.perf_counter() - began,
@@ -121,12 +142,13 @@ class Session:
         while not self._closed:
             busy = False
             try:
-                busy = await self.training.turn()
-                busy = await self.writing.turn() or busy
+                for part in (self.training, self.tuning, self.writing, self.comparing, self.memorising):
+                    busy = await part.turn() or busy
             except Exception as error:  # noqa: BLE001 - the loop must outlive any fault; the person is told
                 busy = await self._recovered(error)
                 if not busy:
-                    self.training.abort(error)
+                    self.job.abort(error)
+                    await self.adapters.tell()
             if busy:
                 await asyncio.sleep(0)
             elif not self._queue:
@@ -154,7 +176,7 @@ class Session:
     async def close(self) -> None:
         """Stop, save and let go of the model."""
         self._closed = True
-        await self.training.finish("stopped")
+        await self.job.finish("stopped")
         self.runs.let_go()
         self.drop_model()
         self._arrived.set()
@@ -177,6 +199,13 @@ class Session:
 
     async def _corpus_file(self, identity: int | None, buffer, name: str = "file") -> None:
         await self.set_corpus(Corpus.from_bytes(self.host.to_bytes(buffer), name), identity)
+
+    async def keep_text(self, corpus: Corpus) -> None:
+        """Keep a text for another day. A failure is told, and what needs it goes on."""
+        try:
+            await self.host.keep_text(corpus)
+        except StoreError as error:
+            self.fail(error)
 
     # Plan and model
 
@@ -244,8 +273,9 @@ class Session:
 
     def drop_model(self) -> None:
         """Give the live model's memory back."""
-        self.writing.cancel()
+        self.stop_writing()
         self.writing.drafts.close()
+        self.adapters.forget()
         if self.model is not None:
             self.model.close()
             self.model = None

@@ -6,7 +6,8 @@ Events: engine (another one is used now), preparing (pipelines compile), recover
 from __future__ import annotations
 
 from ..errors import ConfigError, DeviceError, DeviceLostError, PostTrainError
-from ..train.state import checkpoint_of, model_of, saved_precision, trainer_of, weights_checkpoint
+from ..train.state import saved_precision
+from . import standing
 
 PRECISIONS = ("f32", "f16")
 MOST_RECOVERIES = 2
@@ -82,51 +83,25 @@ class Engines:
 
     async def _move(self, machine) -> None:
         """The live model and its run, from the machine it is on to this one."""
-        session, training = self._session, self._session.training
-        old = session.model
+        session, old = self._session, self._session.model
         if old is None:
             session.engine = self.describe(machine)
             await session.measure(machine)
             machine.close()
             return
-        trainer = training.trainer if training.trainer is not None and training.trainer.model is old else None
-        try:
-            await training.settle()
-            await old.fetch()
-            checkpoint = checkpoint_of(trainer, "moving") if trainer else weights_checkpoint(old, "moving")
-        except DeviceError:  # its device went away, perhaps long ago, while the run was paused: then the last save is what there is
-            checkpoint = session.runs.last_save()
-            if checkpoint is None:
-                raise
-        await self._settle_on(machine, checkpoint, trainer)
+        await standing.settle_on(session, machine, await standing.now(session))
         session.rate_flops = 0.0  # until it has trained a little here
         _close(old)
-
-    async def _settle_on(self, machine, checkpoint, trainer) -> None:
-        """Make the checkpoint the live model on `machine`, going on with `trainer`'s run where there is one."""
-        session, training = self._session, self._session.training
-        if trainer is not None:
-            made = trainer_of(checkpoint, trainer.corpus, machine=machine)
-            await session.prepare(made.model)
-            made.until = trainer.until
-            training.adopt(made)
-            session.model = made.model
-        else:
-            session.model = model_of(checkpoint, machine=machine)
-        session.writing.cancel()
-        session.engine = self.describe(machine)
 
     # After a fault
 
     async def recover(self, error: Exception) -> bool:
         """After a GPU's fault: go on from the last save on a fresh device or on the cpu engine. False where that is not to be."""
-        session, training = self._session, self._session.training
-        model, trainer = session.model, training.trainer
+        session, model, tuning = self._session, self._session.model, self._session.tuning.active
         if not isinstance(error, DeviceError) or model is None or model.machine.name != "webgpu" or self.recoveries >= MOST_RECOVERIES:
             return False
-        trainer = trainer if trainer is not None and trainer.model is model else None
-        checkpoint = session.runs.last_save()
-        if checkpoint is None:
+        found, chosen = await standing.saved(session), (session.adapters.chosen, session.adapters.strength)
+        if found is None:
             return False
         self.recoveries += 1
         if not isinstance(error, DeviceLostError) or self.recoveries > 1:
@@ -136,18 +111,21 @@ class Engines:
             self.drop_broken()
             machine = await session.host.open_machine(need_bytes)
             try:
-                await self._settle_on(machine, checkpoint, trainer)
+                await standing.settle_on(session, machine, found)
             except BaseException:
                 machine.close()
                 raise
         except PostTrainError as another:
             session.fail(another)
             return False
-        step = checkpoint.step
+        if found.adapter is not None or tuning:
+            session.adapters.chosen, session.adapters.strength = chosen
+        step, trainer = found.step, found.trainer
         where = "a fresh GPU device" if session.engine["name"] == "webgpu" else "the CPU engine"
         came = error.parts[2] or str(error).rstrip(".")
-        message = f"The GPU had a fault: {came}. The run goes on from its last save, step {step:,}, on {where}."
-        session.emit("recovered", message=message, step=step, lost_steps=trainer.step - step if trainer else 0, engine=session.engine)
+        message = f"The GPU had a fault: {came}. The {'tune' if tuning else 'run'} goes on from its last save, step {step:,}, on {where}."
+        kind, lost_steps = "tune.recovered" if tuning else "recovered", trainer.step - step if trainer else 0
+        session.emit(kind, message=message, step=step, lost_steps=lost_steps, engine=session.engine)
         self.tell()
         return True
 

@@ -25,7 +25,7 @@ class Short:
 
 
 class Host:
-    """The native host: runs are kept where `store` says (default: in memory)."""
+    """The native host: runs are kept where `store` says, adapters where `adapters` does (default: in memory)."""
 
     isolated = True
     reach_bytes: int | None = None
@@ -33,9 +33,9 @@ class Host:
     persistent = True
     """Whether saved runs outlive this process."""
 
-    def __init__(self, device: str = "auto", threads: int | None = None, store: RunStore | None = None) -> None:
+    def __init__(self, device: str = "auto", threads: int | None = None, store: RunStore | None = None, adapters: RunStore | None = None) -> None:
         self.device, self.threads, self.precision = device, threads, "f32"
-        self.store = store or RunStore(MemoryVolume())
+        self.store, self.adapters = store or RunStore(MemoryVolume()), adapters or RunStore(MemoryVolume())
         self._texts: dict[str, tuple[str, bytes]] = {}
 
     async def open_machine(self, total_bytes: int):

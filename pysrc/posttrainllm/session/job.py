@@ -58,6 +58,8 @@ class Job:
         self._saved = self._sent = time.perf_counter()
         self._closing = False
         self.live_sample.begin()
+        for part in (self._session.comparing, self._session.memorising):
+            part.cancel()  # of a model that stands still
         self._reports = trainer.blocks(until)
         self._session.engines.recoveries = 0
 

@@ -33,9 +33,9 @@ class Runs:
     def handlers(self) -> dict:
         """Request kinds and what handles them."""
         return {
-            "runs.list": self._list,
+            "runs.list": self.tell,
             "runs.open": self._open,
-            "runs.continue": self._continue,
+            "runs.continue": self.go_on,
             "runs.rename": self._rename,
             "runs.duplicate": self._duplicate,
             "runs.delete": self._delete,
@@ -128,11 +128,13 @@ class Runs:
         """How much the saved runs take, and whether there is storage at all."""
         try:
             host = self._session.host
-            return {"bytes": await self.store.total_bytes() + await host.texts_bytes(), "persistent": host.persistent}
+            kept = await self.store.total_bytes() + await host.adapters.total_bytes()
+            return {"bytes": kept + await host.texts_bytes(), "persistent": host.persistent}
         except StoreError:
             return {"bytes": 0, "persistent": False}
 
-    async def _list(self, identity) -> None:
+    async def tell(self, identity=None) -> None:
+        """Say which runs there are, and what they take."""
         self._session.emit("runs", reply_to=identity, runs=await self.rows(), storage=await self.storage())
 
     # Opening and going on
@@ -140,23 +142,24 @@ class Runs:
     async def _open(self, identity, run_id: str) -> None:
         await self._load(identity, run_id)
 
-    async def _continue(self, identity, run_id: str, steps: int = 500) -> None:
+    async def go_on(self, identity, run_id: str, steps: int = 500) -> None:
+        """runs.continue: so many steps more in a saved run."""
         if not 1 <= steps <= 10_000_000:
             raise ConfigError("continue", "a whole number of steps from 1 to 10,000,000", f"{steps} came", "change it")
         training = self._session.training
+        self._session.refuse_when_busy("continue")
         if self.held_id != run_id or training.trainer is None or training.trainer.model is not self._session.model:
             await self._load(identity, run_id, to_train=True)
         await training.launch(identity, training.trainer.step + steps)
 
     async def _load(self, identity, run_id: str, to_train: bool = False) -> None:
         session = self._session
-        if session.training.active:
-            raise ConfigError("open", "one run at a time", "a run is going", "stop it first; it is saved when it stops")
+        session.refuse_when_busy("open")
         held = self._held if self.held_id == run_id else None
         run = held or await self.store.open(run_id)
         try:
             checkpoint = run.load()
-            corpus = await self._corpus_of(checkpoint)
+            corpus = await self.corpus_of(checkpoint)
             if to_train and (corpus is None or not checkpoint.resumable):
                 raise DataError(
                     "continue", "the text it was trained on, and AdamW's state", "one of them is not here",
@@ -176,6 +179,7 @@ class Runs:
         self._tell_opened(identity, run, checkpoint, corpus, f"{run.recovered} {note}".strip())
         if session.engine.get("precision") != before.get("precision"):
             session.engines.tell()
+        await session.adapters.tell()
 
     async def _bring_up(self, checkpoint: Checkpoint, corpus: Corpus | None) -> None:
         """Make the checkpoint the live model; with its text and moments also the trainer."""
@@ -201,7 +205,8 @@ class Runs:
             raise
         session.engine = session.engines.describe(machine)
 
-    async def _corpus_of(self, checkpoint: Checkpoint) -> Corpus | None:
+    async def corpus_of(self, checkpoint: Checkpoint) -> Corpus | None:
+        """The text that a run was trained on, where it is here."""
         sha256 = checkpoint.corpus.get("sha256")
         if not isinstance(sha256, str):
             return None
@@ -238,29 +243,30 @@ class Runs:
 
     async def _rename(self, identity, run_id: str, name: str) -> None:
         await self.store.rename(run_id, name)
-        await self._list(identity)
+        await self.tell(identity)
 
     async def _duplicate(self, identity, run_id: str) -> None:
         info = {row["run_id"]: row for row in await self.rows()}.get(run_id)
         await self.store.duplicate(run_id, f"{info['name'] if info else run_id} (copy)")
-        await self._list(identity)
+        await self.tell(identity)
 
     async def _delete(self, identity, run_id: str) -> None:
         if run_id == self.held_id:
-            if self._session.training.active:
+            if self._session.job.active:
                 raise ConfigError("delete", "a run that is not being trained", "this one is", "stop it first")
             self.let_go()
             self._session.training.trainer = None
             self._session.drop_model()
         await self.store.delete(run_id)
+        await self._session.adapters.delete_of(run_id)
         await self._sweep_texts()
-        await self._list(identity)
+        await self.tell(identity)
 
     async def _sweep_texts(self) -> None:
         """Forget texts that no run needs. A run that cannot be read may need any, so then all stay."""
         found = await self.store.list()
         if all(info.state in ("good", "empty") for info in found):
-            wanted = {info.corpus_sha256 for info in found}
+            wanted = {info.corpus_sha256 for info in [*found, *await self._session.host.adapters.list()]}
             if self._session.corpus is not None:
                 wanted.add(self._session.corpus.sha256)
             await self._session.host.sweep_texts(wanted)
@@ -272,7 +278,7 @@ class Runs:
         name = {row["run_id"]: row["name"] for row in await self.rows()}.get(run_id, run_id)
         total = sum(nbytes(chunk) for chunk in chunks)
         buffer = self._session.host.join(chunks, total)
-        self._session.emit("exported", buffer, reply_to=identity, name=f"{_file_name(name)}.safetensors", bytes=total)
+        self._session.emit("exported", buffer, reply_to=identity, name=f"{file_name(name)}.safetensors", bytes=total)
 
     async def _history(self, identity, run_id: str) -> None:
         run = self._held if self.held_id == run_id else await self.store.open(run_id)
@@ -283,21 +289,21 @@ class Runs:
                 run.close()
         data = history_text(checkpoint).encode()
         buffer = self._session.host.join([data], len(data))
-        self._session.emit("exported", buffer, reply_to=identity, name=f"{_file_name(checkpoint.name)} history.txt", bytes=len(data))
+        self._session.emit("exported", buffer, reply_to=identity, name=f"{file_name(checkpoint.name)} history.txt", bytes=len(data))
 
     async def _import(self, identity, buffer, name: str = "") -> None:
         run_id = await self.store.import_(buffer)
         self._session.emit("runs", reply_to=identity, runs=await self.rows(), imported=run_id)
-        if not self._session.training.active:
+        if not self._session.job.active:
             try:
                 await self._load(identity, run_id)
             except (FormatError, ConfigError, DataError):
                 await self.store.delete(run_id)
-                await self._list(None)
+                await self.tell()
                 raise
 
 
-def _file_name(name: str) -> str:
+def file_name(name: str) -> str:
     """A run's name as a file's: no separators, no control characters."""
     kept = "".join(c if c.isalnum() or c in " -_.,()" else "_" for c in name).strip(" .")
     return kept[:80] or "run"

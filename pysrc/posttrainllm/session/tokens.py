@@ -100,7 +100,8 @@ class Tokens:
             began = time.perf_counter()
             self._learned = ()
             await prepare()
-            self.tokenizer = await BPETokenizer.train_async(corpus.data, vocabulary, progress=self._learning)
+            part = corpus.data[: corpus.split]  # what is kept aside stays unseen
+            self.tokenizer = await BPETokenizer.train_async(part, vocabulary, progress=self._learning)
             self._learned, self._source, self._seconds = (corpus.sha256, vocabulary), corpus.name, time.perf_counter() - began
         self._tell(identity)
 

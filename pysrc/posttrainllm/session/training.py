@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from ..errors import ConfigError, StoreError
+from ..errors import ConfigError
 from ..train.settings import training_settings
 from ..train.trainer import Trainer
 from .job import Job
@@ -18,12 +18,22 @@ from .tokens import facts_of
 class Training(Job):
     """The run in progress, if any; `trainer` stays after it ended, so that it can be extended."""
 
-    # Requests
+    def handlers(self) -> dict:
+        """Request kinds and what handles them."""
+        return {
+            "train.start": self.start,
+            "train.pause": self.pause,
+            "train.resume": self.resume,
+            "train.stop": self.stop,
+            "train.extend": self.extend,
+            "train.save": self.save_now,
+            "settings": self.settings,
+        }
 
     async def start(self, identity, preset=None, config=None, training=None, name=None) -> None:
         """train.start: a new model from the settings, on the present corpus."""
-        self._refuse_when_active()
         session = self._session
+        session.refuse_when_busy("train")
         if session.corpus is None:
             session.corpus = await session.host.bundled_corpus()
         await session.tokens.ready()
@@ -39,14 +49,8 @@ class Training(Job):
         self.trainer = Trainer(model, corpus, settings)
         label = name or f"{session.corpus.name}, {preset or 'custom'}"
         await session.runs.hold_new(label, identity)
-        await self._keep_text()
+        await session.keep_text(session.corpus)
         await self.launch(identity, settings["steps"])
-
-    async def _keep_text(self) -> None:
-        try:
-            await self._session.host.keep_text(self._session.corpus)
-        except StoreError as error:
-            self._session.fail(error)
 
     async def launch(self, identity, until: int) -> None:
         """Begin turning: announce the run and train to step `until`."""
@@ -70,6 +74,7 @@ class Training(Job):
         )
         if trainer.step == 0:
             await self.save()  # a run that is cut off in its first minute can be opened too
+        await session.adapters.tell()
 
     async def pause(self, identity) -> None:
         """train.pause."""
@@ -104,6 +109,8 @@ class Training(Job):
             self._step_event(time.perf_counter())
         elif self.trainer is not None and self._session.model is self.trainer.model:
             await self.launch(identity, self.trainer.step + steps)
+        elif self._session.model is not None and self._session.runs.held_id is not None:  # an adapter was put on: the run is in its save
+            await self._session.runs.go_on(identity, self._session.runs.held_id, steps)
         else:
             raise ConfigError("add steps", "a run that was just trained or opened", "there is none", "press Train, or open a run")
 
@@ -116,10 +123,6 @@ class Training(Job):
             self.live_sample.every_seconds = max(0.0, sample_every_seconds)
         if save_every_seconds is not None:
             self.save_every_seconds = max(1.0, save_every_seconds)
-
-    def _refuse_when_active(self) -> None:
-        if self.active:
-            raise ConfigError("train", "one run at a time", "a run is going", "stop it first; it is saved when it stops")
 
     async def _keep(self) -> bool:
         return self._session.runs.save(self.trainer)

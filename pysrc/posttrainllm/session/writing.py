@@ -51,6 +51,7 @@ class Writing:
         if model is None:
             raise ConfigError("write", "a model to write with", "there is none yet", "train one, or open a saved run")
         self.finish("stopped")
+        self._session.comparing.cancel()  # the adapter counts again
         how = {"choices": choices, "stop": tuple(text for text in stop if isinstance(text, str))}
         if constraint is not None:
             how["constraint"], how["end"] = await self.rules.compiled(constraint, model.tokenizer)
@@ -88,7 +89,7 @@ class Writing:
         """Write for a short while; False when there is nothing to write."""
         if self._pieces is None:
             return False
-        await self._session.training.settle()  # or the first token waits behind the steps that are under way
+        await self._session.job.settle()  # or the first token waits behind the steps that are under way
         began, text, reason, told = time.perf_counter(), "", None, []
         try:
             while reason is None and time.perf_counter() - began < TURN_SECONDS:

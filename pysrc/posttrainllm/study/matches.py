@@ -38,7 +38,7 @@ def sorted_suffixes(data: bytes, reach: int = REACH):
     key = np.zeros(count, np.uint64)
     for offset in range(FIRST):
         key = key << np.uint64(8) | padded[offset : offset + count]
-    order = np.argsort(key, kind="stable").astype(np.int32)
+    order = np.argsort(key).astype(np.int32)
     key = key[order]
     begins = np.ones(count, bool)  # where a group of suffixes that are alike so far begins
     begins[1:] = key[1:] != key[:-1]
@@ -55,7 +55,7 @@ def sorted_suffixes(data: bytes, reach: int = REACH):
         # A suffix that has ended comes first, the shorter the sooner: it was filled up with zero bytes, which a text may hold too.
         second = np.where(behind < count, rank[np.minimum(behind, count - 1)], count - behind - 1)
         key = rank[starts].astype(np.int64) << 32 | second + seen
-        chosen = np.argsort(key, kind="stable")
+        chosen = np.argsort(key)
         key, starts = key[chosen], starts[chosen]
         order[places] = starts
         fresh = np.ones(len(places), bool)

@@ -27,23 +27,24 @@ RATE_CHANNELS = 128
 """The width for which the default learning rate was found (docs/log.md, Recipe)."""
 
 
-def default_learning_rate(channels: int) -> float:
+def default_learning_rate(channels: int, adapter: bool = False) -> float:
     """The default rate at a width: configs/training.json's up to 128 channels, above it in proportion to 1/channels, as
-    maximal update parametrisation has it for AdamW (arXiv 2203.03466). At GPT-2's 768 channels: 5.8e-4."""
-    return load("training")["learning_rate"] * min(1.0, RATE_CHANNELS / channels)
+    maximal update parametrisation has it for AdamW (arXiv 2203.03466). At GPT-2's 768 channels: 5.8e-4.
+
+    With `adapter` that of configs/lora.json in the same way, 1.7e-3 at 768 channels."""
+    settings = load("lora")["training"] if adapter else load("training")
+    return settings["learning_rate"] * min(1.0, RATE_CHANNELS / channels)
 
 
 def training_settings(changes: dict | None = None, channels: int | None = None, adapter: bool = False) -> dict:
     """All settings: defaults from configs/training.json, the rate for a model of so many channels, then `changes`.
 
-    With `adapter` the defaults of configs/lora.json come between: what is trained starts as nothing, on a model that is good.
+    With `adapter` the defaults of configs/lora.json come first: what is trained starts as nothing, on a model that is good.
     Raises ConfigError for an unknown name or a value out of range.
     """
-    settings = load("training")
+    settings = load("training") | (load("lora")["training"] if adapter else {})
     if channels is not None:
-        settings["learning_rate"] = default_learning_rate(channels)
-    if adapter:
-        settings |= load("lora")["training"]
+        settings["learning_rate"] = default_learning_rate(channels, adapter)
     for name, value in (changes or {}).items():
         if name not in _RANGES:
             raise ConfigError(

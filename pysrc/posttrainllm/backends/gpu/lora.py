@@ -14,7 +14,7 @@ FEW_ROWS = 256
 ROW_GROUPS, SHARE = 4, 2
 """Else a thread has SHARE rows, and a workgroup at most ROW_GROUPS times as many."""
 TOGETHER = 4
-BLOCK_ROWS, MOST_BLOCKS, MOST_SCRATCH_BYTES = 64, 64, 16 << 20
+BLOCK_ROWS, MOST_BLOCKS, MOST_SCRATCH_BYTES = 32, 64, 16 << 20
 """The weights' gradients are summed over blocks of at least so many rows, in at most so many blocks and so much scratch."""
 
 

@@ -1,0 +1,227 @@
+"""`posttrainllm lora`: train a low-rank adapter on a saved run, keep it as PEFT's folder, merge it."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .cli import DeviceOption, JsonOption, Number, PrecisionOption, Text, ThreadsOption, Whole, _friendly, app
+from .cli import Device as _Device
+from .cli import Precision as _Precision
+from .cli_output import emit, output_for, say
+from .configs import load
+from .errors import ConfigError, DataError, NonFiniteError
+
+if TYPE_CHECKING:
+    from .model.live import GPT
+    from .model.lora import Adapter
+    from .train.trainer import Trainer
+
+_DEFAULTS = load("lora")
+_TRAINING = load("training") | _DEFAULTS["training"]
+
+
+def _of_adapter(name: str, text: str):
+    default = _DEFAULTS["adapter"][name]
+    return typer.Option(f"--{name}", help=text, show_default=f"{default:g}")
+
+
+def _setting(name: str, text: str):
+    return typer.Option(f"--{name.replace('_', '-')}", help=text, show_default=f"{_TRAINING[name]:g}")
+
+
+@app.command()
+@_friendly
+def lora(
+    source: Annotated[Path, typer.Option("--from", help="The base: a run's folder, or a .safetensors file. It is only read.")],
+    data: Annotated[Text, typer.Option(help="shakespeare, or a UTF-8 text file, to train on.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the adapter, in PEFT's format.")] = None,
+    adapter: Annotated[Path | None, typer.Option(help="Begin with this adapter; without --data only merge it.")] = None,
+    merge: Annotated[Path | None, typer.Option(help="Write the model with the adapter worked in, as one .safetensors file.")] = None,
+    strength: Annotated[float, typer.Option(help="How much of the adapter --merge takes.")] = 1.0,
+    rank: Annotated[Whole, _of_adapter("rank", "Of the change of each linear.")] = None,
+    alpha: Annotated[Number, _of_adapter("alpha", "The change counts alpha / rank times.")] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="attn.q, attn.k, attn.v, attn.qkv, attn.proj, mlp.fc or mlp.proj; may be given again.",
+            show_default=" ".join(_DEFAULTS["adapter"]["targets"]),
+        ),
+    ] = None,
+    rslora: Annotated[bool, typer.Option("--rslora", help="Count alpha / sqrt(rank) instead: for large ranks.")] = False,
+    steps: Annotated[Whole, _setting("steps", "The step to reach.")] = None,
+    seed: Annotated[Whole, _setting("seed", "Of the adapter's start and of the order of the text.")] = None,
+    learning_rate: Annotated[Number, _setting("learning_rate", "The peak.")] = None,
+    minimum_learning_rate_fraction: Annotated[
+        Number, _setting("minimum_learning_rate_fraction", "Of the peak, at the end of the decay.")
+    ] = None,
+    warmup_steps: Annotated[Whole, _setting("warmup_steps", "Steps of linear rise.")] = None,
+    decay_steps: Annotated[
+        Whole, typer.Option(help="Step at which the cosine ends; resuming keeps it.", show_default="--steps")
+    ] = None,
+    weight_decay: Annotated[Number, _setting("weight_decay", "AdamW's.")] = None,
+    clip: Annotated[Number, _setting("clip", "Largest gradient norm; 0 is off.")] = None,
+    validation_fraction: Annotated[Number, _setting("validation_fraction", "Share of the text, at its end.")] = None,
+    evaluate_every_steps: Annotated[Whole, _setting("evaluate_every_steps", "Steps between evaluations.")] = None,
+    evaluation_tokens: Annotated[Whole, _setting("evaluation_tokens", "Tokens of an evaluation.")] = None,
+    export: Annotated[Path | None, typer.Option(help="Write the adapter's run as one .safetensors file, for --resume.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with such a file, exactly.")] = None,
+    device: DeviceOption = _Device.auto,
+    threads: ThreadsOption = None,
+    precision: PrecisionOption = _Precision.f32,
+    as_json: JsonOption = False,
+) -> int:
+    """Train a low-rank adapter on a text: under 1 % of the parameters at the defaults, and the base stays as it is."""
+    given = locals()
+    settings = {name: given[name] for name in _TRAINING if given.get(name) is not None}
+    if decay_steps is None and steps is not None:
+        settings["decay_steps"] = steps
+        settings.setdefault("warmup_steps", min(_TRAINING["warmup_steps"], steps // 2))
+    shape = {"rank": rank, "alpha": alpha, "targets": tuple(target) if target else None, "rslora": rslora or None}
+    shape = {name: value for name, value in shape.items() if value is not None}
+    _check(data, out, adapter, merge, resume, export, shape, settings)
+    from .model.lora import LoRAConfig
+    from .train.files import opened
+    from .train.state import model_of
+
+    engine = {"device": device.value, "threads": threads, "precision": precision.value}
+    what, trainer, status = LoRAConfig.of(**shape) if adapter is None else adapter_at(adapter), None, 0
+    with contextlib.ExitStack() as stack:
+        kept = stack.enter_context(opened(resume)) if resume is not None else None
+        base = stack.enter_context(opened(source))
+        if kept is not None:
+            trainer = _resumed(kept, base, data, steps, engine)
+        elif data is not None:
+            trainer = _begun(base, what, data, settings, engine)
+        model = trainer.model if trainer is not None else model_of(base, lora=what, **engine)
+        stack.callback(model.close)
+        if trainer is not None:
+            status = _train(trainer, out, export, as_json)
+        if merge is not None:
+            _merge(model, strength, merge, as_json)
+    return status
+
+
+def _check(data, out, adapter, merge, resume, export, shape, settings) -> None:
+    """What contradicts itself is said before anything is made."""
+
+    def refuse(rule: str, came: str, remedy: str) -> None:
+        raise ConfigError("lora", rule, came, remedy)
+
+    if data is None and resume is None:
+        if adapter is None or merge is None:
+            refuse("there is a text to train on (--data), or an adapter to merge (--adapter and --merge)", "neither came", "add --data FILE")
+        if out or export or settings:
+            refuse("--adapter with --merge alone trains nothing", "an option for training came", "add --data FILE, or leave it out")
+    elif out is None and merge is None and export is None:
+        refuse("what is trained is kept", "no --out came", "add --out FOLDER")
+    if adapter is not None and shape:
+        refuse("an adapter brings its rank, alpha and targets", f"--{next(iter(shape))} came with --adapter", "leave one of them out")
+    wrong = [name for name in settings if name not in ("steps", "decay_steps", "warmup_steps")]
+    if resume is not None and (adapter is not None or shape or wrong):
+        refuse("a run that goes on keeps its settings", "another came with --resume", "give --steps alone")
+
+
+def adapter_at(path: Path) -> Adapter:
+    """An adapter out of PEFT's folder or file, or out of what a run that trains one saved. Raises DataError, FormatError."""
+    from .model.lora import Adapter
+    from .store.checkpoint import PREFIX
+    from .store.safetensors import SafeTensors
+    from .train.files import opened
+    from .train.state import adapter_of
+
+    run = (path / "slot-A.bin").exists()
+    if path.is_file():
+        with contextlib.suppress(OSError):
+            run = f"{PREFIX}format_version" in SafeTensors(path.read_bytes(), str(path)).metadata
+    if not run:
+        return Adapter.load(path)
+    with opened(path) as checkpoint:
+        found = adapter_of(checkpoint)
+    if found is None:
+        raise DataError("lora", "--adapter is an adapter", f"{path} is a whole model's run", "give it as --from")
+    return found
+
+
+def _begun(base, what, data: str, settings: dict, engine: dict) -> Trainer:
+    from .data.corpus import Corpus
+    from .train.settings import training_settings
+    from .train.state import model_of
+    from .train.trainer import Trainer
+
+    seed = training_settings(settings, adapter=True)["seed"]
+    corpus = Corpus.named(data)
+    model = model_of(base, True, lora=what, seed=seed, **engine)
+    try:
+        return Trainer(model, corpus, settings)
+    except BaseException:
+        model.close()
+        raise
+
+
+def _resumed(kept, base, data: str | None, steps: int | None, engine: dict) -> Trainer:
+    from .data.corpus import Corpus
+    from .train.settings import training_settings
+    from .train.state import trainer_of
+
+    corpus = Corpus.shakespeare() if data is None else Corpus.named(data)
+    if data is None and kept.corpus.get("sha256") != corpus.sha256:
+        raise ConfigError("lora", "the text is given again", f"the adapter was trained on {kept.corpus.get('name')!r}", "add --data FILE")
+    if steps is not None and steps < kept.step:
+        raise ConfigError("lora", f"--steps is the step to reach, and the run is at step {kept.step:,}", f"{steps:,} came", "name a later one")
+    trainer = trainer_of(kept, corpus, base=base, **engine)
+    if steps is not None:
+        trainer.settings = training_settings(trainer.settings | {"steps": steps})
+        trainer.until = steps
+    return trainer
+
+
+def _train(trainer: Trainer, out: Path | None, export: Path | None, as_json: bool) -> int:
+    from .cli_train import Interrupt, Job, _facts
+    from .train.files import write_checkpoint
+    from .train.reports import StoppedReport
+    from .train.state import checkpoint_of
+    from .train.trainer import Live
+
+    model, name = trainer.model, out.name if out else trainer.corpus.name
+    count = sum(model.weight_address(each)[1] // 4 for each in model.trainable_names())
+    facts = _facts(Job(name=name), trainer) | {"adapter": model.lora.to_dict(), "trainable": count, "base_sha256": model.base_sha256()}
+    if not as_json:
+        share = 100 * count / (count + model.config.parameter_count())
+        say(f"An adapter of {count:,} parameters, {share:.2f} % of all, on {', '.join(model.lora.targets)}; the base stays as it is.")
+    with Interrupt() as interrupt, output_for(trainer, as_json) as output:
+        output.start(facts)
+        for report in trainer.run(trainer.until, Live(asked=interrupt.asked)):
+            output.report(report)
+        if export is not None:
+            write_checkpoint(checkpoint_of(trainer, name), export)
+        if isinstance(report, StoppedReport) and report.reason == "nonfinite":
+            raise NonFiniteError(report.message)
+        if out is not None:
+            nbytes = model.adapter.renamed(name).save(out)
+            if not as_json:
+                say(f"Saved in {out}, {nbytes:,} bytes: `sample --adapter`, and peft, take it.")
+        newest = trainer.history[-1] if trainer.history else {}
+        output.done(
+            {
+                "step": trainer.step,
+                "train_loss_nats": newest.get("loss_nats"),
+                "val_loss_nats": trainer.validation_loss_nats,
+                "weights_sha256": model.weights_sha256(model.trainable_names()),
+            }
+        )
+    return 128 + interrupt.number if report.reason == "stopped" else 0
+
+
+def _merge(model: GPT, strength: float, path: Path, as_json: bool) -> None:
+    """In place: it is the last that is done with the model."""
+    model.strength = strength
+    adapter = model.merge()
+    nbytes = model.save(path)
+    if as_json:
+        emit({"event": "merged", "adapter": adapter.name, "strength": strength, "place": str(path), "nbytes": nbytes})
+    else:
+        say(f"Merged at strength {strength:g} into {path}, {nbytes:,} bytes: a model like any other.")

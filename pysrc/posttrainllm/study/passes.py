@@ -1,0 +1,98 @@
+"""Forward passes in which activations are kept to be read, or changed on their way: graphs and tapes of their own.
+
+The model's own tapes know nothing of this, so nothing is paid where nobody looks. A change is one `blend` right after the last
+node that writes the value; what it blends with stands in the slots region, so one tape serves any number of changes there.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from ..compile import Graph, Value, place, record
+from ..dims import ALIGN_BYTES, round_up
+from ..model.gpt import trace
+from ..model.program import SLOT_BYTES, Pass
+
+MOST_KEPT = 24
+"""Passes of a model that stay loaded: those used last."""
+LEAST_TIME = 16
+
+
+@dataclass
+class Look:
+    """A pass, the Values that hold what is blended in (factor, given) by the value's name, and the tape as the engine loaded it."""
+
+    each: Pass
+    changes: dict[str, tuple[Value, Value]]
+    loaded: object = None
+
+    async def ready(self, machine) -> None:
+        """Make room for it and load it, or prepare it again where a GPU's buffers have moved."""
+        machine.allocate({region: nbytes for region, nbytes in self.each.plan.region_bytes.items() if nbytes})
+        if self.loaded is None:
+            asynchronous = hasattr(machine, "load_all_async")
+            tape = self.each.tape
+            self.loaded = (await machine.load_all_async([tape]))[0] if asynchronous else machine.load(tape)
+        elif hasattr(machine, "ready_async"):
+            await machine.ready_async(self.loaded)
+
+
+_LOOKS: WeakKeyDictionary = WeakKeyDictionary()
+
+
+def padded(time: int, context: int) -> int:
+    """Positions of the pass that `time` tokens run in: a power of two or the context, so that few tapes serve every text.
+
+    A position sees none after it, and a row's numbers do not depend on how many are computed with it.
+    """
+    return min(context, max(LEAST_TIME, 1 << (time - 1).bit_length()))
+
+
+def look(model, batch: int, time: int, kept: frozenset[str], changed: frozenset[str] = frozenset(), lens: tuple[str, ...] = ()) -> Look:
+    """The pass of `batch` rows of `time` tokens that keeps and changes the named values (see `build`), made at its first use."""
+    held = _LOOKS.setdefault(model, OrderedDict())
+    key = model.program, batch, time, kept, changed, lens
+    if key not in held:
+        held[key] = build(*key)
+        if len(held) > MOST_KEPT:
+            held.popitem(last=False)
+    held.move_to_end(key)
+    return held[key]
+
+
+def build(program, batch: int, time: int, kept: frozenset[str], changed: frozenset[str], lens: tuple[str, ...] = ()) -> Look:
+    """tokens [B,T] to every value named in `kept`; those in `changed` are blended. Outputs are Values by name.
+
+    `lens` names values of the residual stream that also go through ln_f and the unembedding: outputs "lens.<name>" [R,V].
+    """
+    config, graph = program.config, Graph()
+    weights = program.layout.values()
+    tokens = Value("tokens", (batch, time), "i32", "inputs", 0)
+    trace(graph, config, weights, tokens, batch, time, lora=program.lora)
+    values = {value.name: value for value in graph.values() if value.region == "arena"}
+    changes, start = {}, SLOT_BYTES
+    for name in sorted(changed):
+        changes[name], start = _blend(graph, values[name], start)
+    outputs = {name: values[name] for name in kept}
+    rows = {"R": batch * time, "C": config.channels, "V": config.vocabulary}
+    for name in lens:
+        node = graph.call("layernorm", rows, out=f"lens.{name}.ln_f", x=values[name], weight=weights["ln_f.weight"], bias=weights["ln_f.bias"])
+        node = graph.call("unembed", rows, out=f"lens.{name}", x=node.arg("y"), wte=weights["wte.weight"])
+        outputs[f"lens.{name}"] = node.arg("logits")
+    for value in outputs.values():
+        value.keep = True
+    plan = place(graph)
+    return Look(Pass(plan, record(plan), tokens, outputs=outputs), changes)
+
+
+def _blend(graph: Graph, value: Value, start: int) -> tuple[tuple[Value, Value], int]:
+    """Put a blend after the last node that writes `value`; its other operands, from byte `start` of the slots on, and where they end."""
+    size = round_up(value.nbytes, ALIGN_BYTES)
+    factor = Value(f"{value.name}.factor", value.shape, "f32", "slots", start)
+    given = Value(f"{value.name}.given", value.shape, "f32", "slots", start + size)
+    last = max(index for index, node in enumerate(graph.nodes) if value in node.written())
+    graph.call("blend", {"N": value.nbytes // 4}, factor=factor, given=given, y=value)
+    graph.nodes.insert(last + 1, graph.nodes.pop())
+    return (factor, given), start + 2 * size

@@ -1,0 +1,58 @@
+"""Looking inside a model on a GPU: what is read is right though products are fused there, and what is replaced takes effect."""
+
+import numpy as np
+import pytest
+
+from posttrainllm import study
+from posttrainllm.model.config import GPTConfig
+from tests.study.by_hand import forward as by_hand
+from tests.study.by_hand import made, weights_of
+
+CONFIG = GPTConfig(layers=2, channels=24, heads=3, context=20, vocabulary=61, batch=2)
+TOKENS = [7, 3, 3, 60, 0, 12, 7, 3, 41, 5, 5]
+EPS = 2.0**-23
+NEAR = 64 * EPS  # of an address's largest number; measured on lavapipe: 5 eps
+
+
+@pytest.fixture(scope="module")
+def model(gpu):
+    return made(gpu, CONFIG)
+
+
+def near(got, expected):
+    finite = np.isfinite(expected)
+    return np.abs(np.asarray(got, np.float64)[finite] - expected[finite]).max() <= NEAR * np.abs(expected[finite]).max()
+
+
+def test_every_address_holds_what_it_says(model):
+    found, expected = study.run(model, TOKENS, taps="*"), by_hand(weights_of(model), CONFIG, TOKENS)
+    assert [name for name in expected if not near(found[name], expected[name])] == []
+
+
+def test_one_address_alone_is_what_it_is_among_all(model):
+    """Fused or not, since what is read must be written: the same but for roundings."""
+    everything = study.run(model, TOKENS, taps="*")
+    for name in ("blocks.0.attn.out", "blocks.1.mlp.pre", "blocks.1.mlp.out", "blocks.0.resid_mid", "logits"):
+        assert near(study.run(model, TOKENS, taps=name)[name], everything[name].astype(np.float64)), name
+
+
+def test_replacing_by_itself_changes_no_bit(model):
+    names = ["embed", "blocks.0.attn.q", "blocks.0.attn.y", "blocks.0.attn.out", "blocks.1.resid_mid", "blocks.1.mlp.pre", "blocks.1.mlp.out"]
+    everything = study.run(model, TOKENS, taps="*")
+    once = study.run(model, TOKENS, taps="*", replace={name: everything[name] for name in names})
+    assert all(once[name].tobytes() == everything[name].tobytes() for name in everything)
+
+
+@pytest.mark.parametrize("address", ["embed", "blocks.0.attn.k", "blocks.0.attn.y", "blocks.1.attn.out", "blocks.1.mlp.post", "blocks.0.resid_post"])
+def test_what_is_put_there_takes_effect(model, address):
+    new = np.random.default_rng(1).standard_normal(study.run(model, TOKENS, taps=address)[address].shape).astype(np.float32)
+    new[::2] = np.nan
+    found = study.run(model, TOKENS, taps="logits", replace={address: new})["logits"]
+    expected = by_hand(weights_of(model), CONFIG, TOKENS, {address: lambda old: np.where(np.isnan(new), old, new)})["logits"]
+    assert near(found, expected)
+
+
+def test_lens_and_maps(model):
+    there = by_hand(weights_of(model), CONFIG, TOKENS)["logits"]
+    assert study.next_token(model, TOKENS).tokens[0] == there[-1].argmax()
+    assert np.abs(study.ablate(model, TOKENS).change).max() > 0.01
