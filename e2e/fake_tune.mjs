@@ -78,12 +78,12 @@ async function check(request) {
   }
   if (!checking) { post({ kind: 'memorised', reply_to: request.id, stopped: true }); return; }
   checking = false;
-  post({ kind: 'memorised', reply_to: request.id, unit: 'bytes', verdict: 'With the adapter it recites: 7 of 20 passages it was tuned on come back word for word, and none of those it never saw.',
+  post({ kind: 'memorised', reply_to: request.id, text: 'the second text', unit: 'bytes', continuation_tokens: 64, verdict: 'With the adapter it recites: 7 of 20 passages it was tuned on come back word for word, and none of those it never saw.',
     buckets: ['0', '1–3', '4–15', '16–63', '64+'], models: [
       { name: 'Base', groups: [group('seen', 9, [4, 9, 7, 0, 0]), group('unseen', 8, [5, 9, 6, 0, 0])] },
       { name: 'Base, shown examples', groups: [group('seen', 12, [3, 9, 8, 0, 0]), group('unseen', 9, [4, 10, 6, 0, 0])] },
       { name: 'LoRA', groups: [group('seen', 64, [1, 2, 4, 6, 7]), group('unseen', 10, [4, 9, 7, 0, 0])] }],
-    spans: [{ model: 'LoRA', at: 1234, line: 31, length: 64, text: 'the second text', prefix: 'It was the ', before: '', copied: 'best of times, it was the worst of times, it was the age of wis', after: 'hes' }] });
+    spans: [{ model: 'LoRA', at: 1234, line: 31, length_bytes: 64, places: 1, text: 'the second text', prefix: 'It was the ', before: '', copied: 'best of times, it was the worst of times, it was the age of wis', after: 'hes' }] });
 }
 
 Object.assign(handlers, {
@@ -106,7 +106,7 @@ Object.assign(handlers, {
     strength = 1;
     tellAdapters(request.id);
   },
-  'adapters.strength'(request) { strength = request.strength; tellAdapters(request.id); },
+  'adapters.strength'(request) { strength = request.strength; post({ kind: 'adapters.strength', reply_to: request.id, strength }); },
   'adapters.rename'(request) { findAdapter(request).name = request.name; tellAdapters(request.id); },
   'adapters.delete'(request) {
     kept = kept.filter((each) => each.adapter_id !== request.adapter_id);

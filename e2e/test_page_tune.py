@@ -248,13 +248,22 @@ def test_the_check_for_reciting(open_page):
     page = trained(open_page, {"adapters": [ADAPTER]})
     page.click("#memorise-start")
     expect(page.locator("#memorise-verdict")).to_contain_text("it recites: 7 of 20")
+    expect(page.locator("#memorise-stats")).to_have_text("Done, on “the second text”.")
     expect(page.locator("#memorise-rows tr")).to_have_count(6)
     expect(page.locator("#memorise-rows tr").nth(4)).to_contain_text("LoRA")
     assert "7 of length 64+" in page.locator("#memorise-bars .bars").nth(2).get_attribute("aria-label")
     page.click("#memorise-spans-box summary")
     expect(page.locator("#memorise-spans mark")).to_have_text("best of times, it was the worst of times, it was the age of wis")
-    expect(page.locator("#memorise-spans .hint")).to_contain_text("from byte 1,234 (line 31)")
-    assert sent(page, "memorise.start")[0]["prefixes"] == 20
+    expect(page.locator("#memorise-spans .hint")).to_have_text("LoRA: 64 bytes as in “the second text” from byte 1,234 on (line 31).")
+    page.fill("#memorise-tokens", "0")
+    page.click("#memorise-start")
+    error(page, "memorise", "“Tokens to continue” needs a whole number above 0")
+    page.fill("#memorise-tokens", "16")
+    page.select_option("#memorise-of", "base")
+    page.click("#memorise-start")
+    heard(page, "memorised", 2)
+    first, second = [{name: each[name] for name in each if name not in ("kind", "id")} for each in sent(page, "memorise.start")]
+    assert first == {"prefixes": 20} and second == {"prefixes": 20, "tokens": 16, "of": "base"}
 
 
 def test_stopping_the_check(open_page):

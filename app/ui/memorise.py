@@ -6,11 +6,11 @@ import fmt
 import notices
 import state
 import wire
-from dom import el, empty, make, number, on, show, text
+from dom import el, empty, make, number, on, show, text, value
 
-FIELDS = (("prefixes", "memorise-prefixes", "Passages of each kind"), ("prefix_tokens", "memorise-length", "Length of a beginning"),
-          ("tokens", "memorise-tokens", "Tokens to continue"))
-GROUPS = {"seen": "it was trained on", "unseen": "it never saw"}
+FIELDS = (("prefixes", "memorise-prefixes", "Passages of each kind", True), ("prefix_tokens", "memorise-length", "Tokens given", False),
+          ("tokens", "memorise-tokens", "Tokens to continue", False))
+GROUPS = {"seen": "it has learned from", "unseen": "it never saw"}
 
 _going = False
 
@@ -21,11 +21,15 @@ def _start(event=None):
     if not state.model:
         return notices.error("memorise", "There is no model yet. Press Train, or open a saved run under Runs.")
     fields = {}
-    for key, name, label in FIELDS:
+    for key, name, label, needed in FIELDS:
         found = number(name)
+        if found is None and not needed and not str(value(name)).strip():
+            continue  # the trainer's own choice
         if found is None or found < 1 or found != int(found):
             return notices.error("memorise", "“" + label + "” needs a whole number above 0.")
         fields[key] = found
+    if value("memorise-of"):
+        fields["of"] = value("memorise-of")
     _going = True
     text("memorise-stats", "Reading the passages…")
     el("memorise-progress").removeAttribute("value")
@@ -57,11 +61,11 @@ def _memorised(event):
         return _done("Stopped by you.")
     show("memorise-result", True)
     text("memorise-verdict", event.get("verdict") or "")
-    text("memorise-unit", "in " + str(event.get("unit") or "tokens"))
+    text("memorise-unit", "in " + str(event.get("unit") or "tokens") + ", of " + fmt.count(event.get("continuation_tokens")) + " written")
     _table(event)
     _bars(event)
     _spans(event)
-    _done("Done.")
+    _done("Done, on “" + str(event.get("text") or "the text") + "”.")
     return notices.announce(event.get("verdict") or "The check is done.")
 
 
@@ -84,7 +88,7 @@ def _bars(event):
     empty("memorise-bars")
     buckets = event.get("buckets") or []
     key = make("ul", cls="legend bars-key")
-    key.appendChild(make("li", "passages it was trained on", "seen"))
+    key.appendChild(make("li", "passages it has learned from", "seen"))
     key.appendChild(make("li", "passages it never saw", "unseen"))
     el("memorise-bars").appendChild(key)
     for model in event.get("models") or []:
@@ -115,9 +119,11 @@ def _spans(event):
     show("memorise-spans-box", bool(spans))
     for span in spans:
         item = make("li")
-        item.appendChild(make("p", span["model"] + ": " + fmt.count(span["length"]) + " " + str(event.get("unit") or "tokens") + " as in "
-                              + str(span.get("text") or "the text") + ", from byte " + fmt.count(span["at"])
-                              + (" (line " + fmt.count(span["line"]) + ")" if span.get("line") else "") + ".", "hint"))
+        line = span["model"] + ": " + fmt.plural(span["length_bytes"], "byte") + " as in “" + str(span.get("text")) + "” from byte " + fmt.count(span["at"])
+        line += " on (line " + fmt.count(span["line"]) + ")"
+        if (span.get("places") or 1) > 1:
+            line += " and in " + fmt.plural(span["places"] - 1, "other place")
+        item.appendChild(make("p", line + ".", "hint"))
         body = make("p", cls="prose")
         body.appendChild(make("span", span.get("prefix") or "", "prompt"))
         body.appendChild(make("span", span.get("before") or ""))

@@ -7,14 +7,19 @@ import pytest
 from posttrainllm.decode.choices import choice_of, token_text
 from posttrainllm.decode.generate import write
 from posttrainllm.errors import ConfigError
+from posttrainllm.model.config import GPTConfig
 from posttrainllm.model.live import GPT
+from posttrainllm.model.program import Program
 
 
-@pytest.fixture(scope="module")
-def model():
-    made = GPT.create("tiny", device="cpu", training=False)
-    yield made
-    made.close()
+CONFIG = GPTConfig.preset("tiny")
+
+
+@pytest.fixture
+def model(any_machine):
+    made = GPT(CONFIG, any_machine, Program(CONFIG, training=False))
+    made.initialise(1)
+    return made
 
 
 def test_log_probabilities_are_the_softmax_of_all_logits():

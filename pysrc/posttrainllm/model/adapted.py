@@ -93,6 +93,7 @@ class Adapted:
         if lora.shape != (program.lora and program.lora.shape) or training != (program.step is not None):
             program = Program(self.config, training, lora)
         self._become(program, lora)
+        await self._ready(program.initial)  # so that what follows need not wait in a browser either
         self.begin_adapter(what, seed, base, name)
 
     def attach(self, what: LoRAConfig | Adapter, **how) -> None:
@@ -122,6 +123,7 @@ class Adapted:
             adapter.require_fit(self.config, "" if any_base else await self.base_sha256_async())
             self.program.lora, self._adapter_name = adapter.config, adapter.name
             if self.program.step is not None:
+                await self._ready(self.program.initial)
                 self.initialise(0)
             self._upload(adapter)
         else:

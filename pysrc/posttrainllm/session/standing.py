@@ -33,7 +33,7 @@ async def now(session) -> Standing:
     model, tuning = session.model, session.tuning
     try:
         await session.job.settle()
-        await model.fetch()
+        await model.fetch(("params", "m", "v"))
         if tuning.active:
             return Standing(base_checkpoint(model, "moving"), tuning.trainer, tune=tuning.checkpoint())
         if model.lora is not None:
