@@ -37,7 +37,7 @@ async function tuneOn(request) {
     if (mine.stopping || (flag && Atomics.load(flag, 0) === 2)) { reason = 'stopped'; break; }
     adapter.step = step;
     const loss = 2 + Math.exp(-step / 20);
-    post({ kind: 'tune.step', step, steps, loss_nats: loss, tokens_per_second: 30_000, eta_seconds: (steps - step) * 0.1, rows: [[step, loss, 1, 0.002]] });
+    post({ kind: 'tune.step', step, steps, loss_nats: loss, tokens_per_second: 30_000, eta_seconds: (steps - step) * 0.1, ...(request.how === 'preferences' && { accuracy: 0.75, margin: 0.4 }), rows: [[step, loss, 1, 0.002]] });
     if (step % 10 === 0) post({ kind: 'tune.eval', step, validation_loss_nats: loss + 0.1 });
     if (step === scenario.fail.tune_at) { reason = 'error'; break; }
   }

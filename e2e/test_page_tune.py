@@ -126,6 +126,7 @@ def test_preferences_from_a_file(open_page, tmp_path):
     page.fill("#tune-beta", "0.3")
     page.click("#tune-start")
     expect(page.locator("#tune-status")).to_contain_text("Finished 40 steps")
+    expect(page.locator("#tune-accuracy")).to_have_text("75 %")
     [request] = sent(page, "tune.start")
     assert (request["how"], request["file_name"], request["buffer"]) == ("preferences", "better.jsonl", file.stat().st_size)
     assert request["training"]["beta"] == 0.3

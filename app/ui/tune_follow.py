@@ -21,7 +21,8 @@ SAME_NATS = 0.02  # a change of the loss that nobody would see in the text
 
 def _started(event):
     tune.run, tune.step = event, None
-    for name in ("loss", "validation", "step", "speed", "eta"):
+    show("tune-accuracy-box", event.get("how") == "preferences")
+    for name in ("loss", "validation", "accuracy", "step", "speed", "eta"):
         text("tune-" + name, fmt.DASH)
     show("tune-chart-box", True)
     bridge.tuneChart.reset(event.get("steps") or 1)
@@ -37,6 +38,8 @@ def _stepped(event):
     tune.step = event
     text("tune-loss", fmt.fixed(event.get("loss_nats"), 3))
     text("tune-step", fmt.count(event.get("step")) + " of " + fmt.count(event.get("steps")))
+    if fmt.finite(event.get("accuracy")):
+        text("tune-accuracy", fmt.fixed(100 * event["accuracy"], 0) + " %")
     text("tune-speed", fmt.count(event.get("tokens_per_second")))
     text("tune-eta", fmt.duration(event.get("eta_seconds")))
     bar = el("tune-progress")

@@ -121,12 +121,24 @@ async def test_answers_typed_in_and_from_a_file(asker):
 
 
 @scenario
+async def test_preferences(asker):
+    rows = [{"prompt": f"say {n}", "chosen": f"it is {n}", "rejected": f"no {n} at all"} for n in range(24)]
+    stopped = await tuned(asker, how="preferences", text=None, rows=rows, training={"steps": 30, "beta": 0.2})
+    assert stopped["reason"] == "finished" and stopped["forgetting"]["before_nats"] > 0
+    steps = [event for event in asker.events if event["kind"] == "tune.step"]
+    losses = [row[1] for event in steps for row in event["rows"]]
+    assert losses[0] == pytest.approx(0.6931, abs=1e-3) and losses[-1] < 0.6 and steps[-1]["accuracy"] > 0.9
+    assert [row["how"] for row in (await listed(asker))["adapters"]] == ["preferences"]
+    assert "beta is a number" in (await asker.call("tune.start", "failed", how="preferences", rows=rows, training={"beta": -1}))["message"]
+
+
+@scenario
 async def test_what_cannot_be_tuned_says_why_and_harms_nothing(asker):
     assert "there is none yet" in (await asker.call("tune.start", "failed", **TUNE))["message"]
     await asker.trained()
     before = await written(asker)
     for changes, words in (({"text": ""}, "empty"), ({"text": None}, "nothing came"), ({"how": "songs"}, "songs"),
-                           ({"adapter": {"rank": 0}}, "rank"), ({"adapter": {"rang": 1}}, "rang"), ({"training": {"steps": 0}}, "steps"),
+                           ({"adapter": {"rank": 0}}, "rank"), ({"adapter": {"rang": 1}}, "rang"), ({"training": {"steps": 0}}, "steps"), ({"text": "too short"}, "short"),
                            ({"how": "pairs", "text": None, "rows": [{"prompt": "x"}]}, "response")):
         failed = await asker.call("tune.start", "failed", **TUNE | changes)
         assert words in failed["message"], failed["message"]

@@ -180,6 +180,7 @@ class Job:
             elapsed_seconds=trainer.seconds,
             eta_seconds=rate and left / rate,
             rows=rows,
+            **{name: finite(last[name]) for name in ("margin", "accuracy") if name in last},
         )
         self._rows, self._sent = [], now
 

@@ -10,21 +10,23 @@ import time
 from dataclasses import replace
 
 from ..configs import load
-from ..data.bits import bits_per_byte
 from ..data.corpus import Corpus
 from ..dims import ELEMENT_BYTES, product
 from ..errors import ConfigError, DataError, StoreError
 from ..model.lora import TARGETS, LoRAConfig, shapes
 from ..store.runs import Run
+from ..train.settings import training_settings
 from ..train.state import checkpoint_of, trainer_of
 from ..train.trainer import Trainer
+from ..tune.dpo import dpo_trainer, resume
+from ..tune.forgetting import text_loss_async
+from ..tune.sft import sft_trainer
 from .job import Job
 from .messages import finite
 from .putting_on import put_on
 
 KINDS = {"text": "text", "pairs": "sft", "preferences": "dpo"}
 """What one may learn from, and the settings of configs/tuning.json that go with it."""
-BETA = 0.1
 
 
 def defaults() -> dict:
@@ -104,11 +106,14 @@ class Tuning(Job):
         if how not in KINDS:
             raise ConfigError("tune", f"it learns from one of {', '.join(KINDS)}", f"{how!r} came", "choose one of those")
         config = LoRAConfig.of(**_known(adapter))
-        settings, given = usual(how), training or {}
-        settings |= {"decay_steps": given.get("steps", settings["steps"])} | given
-        settings["warmup_steps"] = min(settings["warmup_steps"], settings["decay_steps"] // 10)
-        beta = settings.pop("beta", BETA)
+        settings = dict(training or {})
+        beta, steps = settings.pop("beta", None), settings.get("steps")
+        if how == "text" and type(steps) is int:  # the others' trainers do so themselves
+            warmup_steps = min(usual(how)["warmup_steps"], max(0, steps) // 10)
+            settings = {"decay_steps": max(1, steps), "warmup_steps": warmup_steps} | settings
         data = examples(how, text if buffer is None else session.host.to_bytes(buffer), rows, file_name)
+        training_settings(settings, model.config.channels, adapter=True)  # what is wrong is told before anything changes
+        data.split_at(settings.get("validation_fraction", data.validation_fraction)).tokens(model.tokenizer).check(model.config)
         session.stop_writing()
         base = await self.base_text()
         self._forgetting = await self._before(model, base)
@@ -130,13 +135,11 @@ class Tuning(Job):
         await self.save()
         await session.adapters.tell()
 
-    def _trainer(self, how: str, data, settings: dict, beta: float) -> Trainer:
+    def _trainer(self, how: str, data, settings: dict, beta: float | None) -> Trainer:
         model = self._session.model
         if how == "preferences":
-            from ..tune.dpo import trainer
-
-            return trainer(model, data, settings, beta=beta)
-        return Trainer(model, data, settings)
+            return dpo_trainer(model, data, settings, beta)
+        return sft_trainer(model, data, settings) if how == "pairs" else Trainer(model, data, settings)
 
     async def _hold(self, identity) -> None:
         """A place for the adapter. Without storage the person is told, and tuning goes on."""
@@ -192,10 +195,8 @@ class Tuning(Job):
         return {"text": base.name} | await self._measure(model, base, "before")
 
     async def _measure(self, model, base: Corpus, when: str) -> dict:
-        count = load("training")["evaluation_tokens"]
-        loss = finite(await model.evaluate_async(base.validation, count))
-        bits = None if loss is None else bits_per_byte(loss, base.evaluated_bytes_per_token(model.config.context, count))
-        return {f"{when}_nats": loss, f"{when}_bits_per_byte": bits}
+        found = await text_loss_async(model, base)
+        return {f"{when}_nats": finite(found.loss_nats), f"{when}_bits_per_byte": finite(found.bits_per_byte)}
 
     # What job.py asks for
 
@@ -214,7 +215,8 @@ class Tuning(Job):
 
     def resumed(self, checkpoint, model) -> Trainer:
         """The trainer of a tune's checkpoint on a model that has its adapter."""
-        made = trainer_of(checkpoint, self.trainer.corpus, model=model)
+        data = self.trainer.corpus
+        made = resume(checkpoint, data, model=model) if self.how == "preferences" else trainer_of(checkpoint, data, model=model)
         made.until = self.trainer.until
         return made
 
