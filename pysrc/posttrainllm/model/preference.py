@@ -9,7 +9,7 @@ from ..dims import ALIGN_BYTES, ELEMENT_BYTES
 from .config import GPTConfig
 from .gpt import Layout, trace
 from .lora import LoRAConfig
-from .program import DLOSS, LOSS, METRIC_BYTES, NORM, Pass, _inputs, _seal, update_weights, zero_gradients
+from .program import DLOSS, LOSS, METRIC_BYTES, NORM, Pass, inputs, seal, update_weights, zero_gradients
 
 BETA = Value("beta", (1,), "f32", "slots", 5 * ALIGN_BYTES)
 
@@ -31,7 +31,7 @@ def preference_step(config: GPTConfig, pairs: int, lora: LoRAConfig | None = Non
     """
     layout, graph = Layout.of(config, lora), Graph()
     weights, rows = layout.values(), 2 * pairs * config.context
-    tokens, targets = _inputs(2 * pairs, config.context)
+    tokens, targets = inputs(2 * pairs, config.context)
     zero_gradients(graph, layout)
     logits = trace(graph, config, weights, tokens, 2 * pairs, config.context, lora=lora)["logits"]
     sizes = {"R": rows, "V": config.vocabulary, "S": pairs, "T": config.context}
@@ -42,7 +42,7 @@ def preference_step(config: GPTConfig, pairs: int, lora: LoRAConfig | None = Non
     update_weights(graph, layout)
     gradients = {name: builder.parameter_gradient(weights[name]) for name in layout.trainable_names}
     made = gradients | {"margins": margins, "loss": LOSS, "gradient_norm": NORM}
-    return _seal(graph, tokens=tokens, targets=targets, outputs=made)
+    return seal(graph, tokens=tokens, targets=targets, outputs=made)
 
 
 def metric_bytes(pairs: int) -> int:

@@ -43,7 +43,8 @@ class Pass:
         return address(value), value.nbytes
 
 
-def _inputs(batch: int, time: int) -> tuple[Value, Value]:
+def inputs(batch: int, time: int) -> tuple[Value, Value]:
+    """Tokens and targets [B,T], where a tape reads them."""
     tokens = Value("tokens", (batch, time), "i32", "inputs", 0)
     start = -(-tokens.nbytes // ALIGN_BYTES) * ALIGN_BYTES
     return tokens, Value("targets", (batch, time), "i32", "inputs", start)
@@ -55,7 +56,8 @@ def _flat(layout: Layout, region: str, start: int, stop: int) -> Value:
     return Value(f"{region}[{offset}:{offset + stop - start}]", ((stop - start) // ELEMENT_BYTES,), "f32", region, offset)
 
 
-def _seal(graph: Graph, **rest) -> Pass:
+def seal(graph: Graph, **rest) -> Pass:
+    """A finished graph as a Pass."""
     plan = place(graph)
     return Pass(plan, record(plan), **rest)
 
@@ -88,7 +90,7 @@ def initial_weights(config: GPTConfig, training: bool = True, lora: LoRAConfig |
     for region in ("m", "v") if training else ():
         moments = _flat(layout, region, layout.frozen_bytes, layout.total_bytes)
         graph.call("fill", {"N": moments.nbytes // ELEMENT_BYTES}, (0.0,), x=moments)
-    return _seal(graph)
+    return seal(graph)
 
 
 def zero_gradients(graph: Graph, layout: Layout) -> None:
@@ -116,14 +118,14 @@ def training_step(config: GPTConfig, lora: LoRAConfig | None = None) -> Pass:
     adapter alone."""
     layout, graph = Layout.of(config, lora), Graph()
     weights = layout.values()
-    tokens, targets = _inputs(config.batch, config.context)
+    tokens, targets = inputs(config.batch, config.context)
     zero_gradients(graph, layout)
     named = trace(graph, config, weights, tokens, config.batch, config.context, lora=lora)
     _loss(graph, config, named["logits"], targets)
     builder = differentiate(graph, LOSS, DLOSS, layout.trainable_names, layout.frozen_bytes)
     update_weights(graph, layout)
     gradients = {name: builder.parameter_gradient(weights[name]) for name in layout.trainable_names}
-    return _seal(graph, tokens=tokens, targets=targets, outputs=gradients | {"loss": LOSS, "gradient_norm": NORM})
+    return seal(graph, tokens=tokens, targets=targets, outputs=gradients | {"loss": LOSS, "gradient_norm": NORM})
 
 
 def _loss(graph: Graph, config: GPTConfig, logits: Value, targets: Value) -> Value:
@@ -137,11 +139,11 @@ def _loss(graph: Graph, config: GPTConfig, logits: Value, targets: Value) -> Val
 def evaluation(config: GPTConfig, lora: LoRAConfig | None = None) -> Pass:
     """Forward and loss of tokens [B,T]; outputs `losses` [R] nats (0 where ignored), `loss` and `logits`."""
     layout, graph = Layout.of(config, lora), Graph()
-    tokens, targets = _inputs(config.batch, config.context)
+    tokens, targets = inputs(config.batch, config.context)
     named = trace(graph, config, layout.values(), tokens, config.batch, config.context, lora=lora)
     losses = _loss(graph, config, named["logits"], targets)
     losses.keep = named["logits"].keep = True
-    return _seal(
+    return seal(
         graph, tokens=tokens, targets=targets, outputs={"losses": losses, "loss": LOSS, "logits": named["logits"]}
     )
 
@@ -149,20 +151,20 @@ def evaluation(config: GPTConfig, lora: LoRAConfig | None = None) -> Pass:
 def forward(config: GPTConfig, batch: int, time: int, lora: LoRAConfig | None = None) -> Pass:
     """Forward only: tokens [B,T] to `logits` [R,V]. T may be shorter than the context."""
     layout, graph = Layout.of(config, lora), Graph()
-    tokens, _ = _inputs(batch, time)
+    tokens, _ = inputs(batch, time)
     named = trace(graph, config, layout.values(), tokens, batch, time, lora=lora)
     named["logits"].keep = True
-    return _seal(graph, tokens=tokens, outputs={"logits": named["logits"]})
+    return seal(graph, tokens=tokens, outputs={"logits": named["logits"]})
 
 
 def decoding(config: GPTConfig, time: int, lora: LoRAConfig | None = None) -> Pass:
     """Tokens [1,T] that stand at positions POSITION … POSITION+T-1 of a text whose earlier keys and values are in the
     cache region, to `logits` [T,V]; theirs are added there."""
     layout, graph = Layout.of(config, lora), Graph()
-    tokens, _ = _inputs(1, time)
+    tokens, _ = inputs(1, time)
     named = trace(graph, config, layout.values(), tokens, 1, time, Cache.of(config, POSITION), lora)
     named["logits"].keep = True
-    return _seal(graph, tokens=tokens, outputs={"logits": named["logits"]})
+    return seal(graph, tokens=tokens, outputs={"logits": named["logits"]})
 
 
 def merging(config: GPTConfig, lora: LoRAConfig) -> Pass:
@@ -177,7 +179,7 @@ def merging(config: GPTConfig, lora: LoRAConfig) -> Pass:
         sizes = {"R": site.inputs, "I": rank, "O": site.outputs, "K": rank, "J": site.columns}
         down, up, weight = weights[site.down()], weights[site.up()], weights[f"{site.linear}.weight"]
         graph.call("lora", sizes, (site.first,), out=site.name, x=down, down=identity, up=up, strength=STRENGTH, y=weight)
-    return _seal(graph, outputs={"identity": identity})
+    return seal(graph, outputs={"identity": identity})
 
 
 class Program:
