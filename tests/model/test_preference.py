@@ -105,6 +105,14 @@ def test_any_number_of_pairs_finds_room_and_the_model_stays(any_machine, pairs):
     assert model.weights_sha256() == before and model.evaluate(bytes(i % 19 for i in range(60))) == loss
 
 
+def test_an_adapters_preferences_need_no_room_beyond_its_program():
+    """So that a tab, whose memory is fixed when a model is opened, can go on to prefer. (Of tiny the reserve holds a second arena.)"""
+    for name in ("small", "medium"):
+        config = GPTConfig.preset(name)
+        have, need = Program(config, True, LORA).region_bytes(), preference_step(config, config.batch // 2, LORA).plan.region_bytes
+        assert all(nbytes <= have[region] for region, nbytes in need.items())
+
+
 def test_the_slots_do_not_overlap():
     assert BETA.offset_bytes >= STRENGTH.offset_bytes + 4 and reference_slot(1).offset_bytes >= BETA.offset_bytes + 4
     assert reference_slot(64).offset_bytes + reference_slot(64).nbytes <= SLOT_BYTES

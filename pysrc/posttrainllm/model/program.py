@@ -212,7 +212,7 @@ class Program:
     def region_bytes(self) -> dict[str, int]:
         """Bytes each region must hold for all tapes."""
         need = regions_of(self.passes())
-        need["slots"], need["metrics"] = SLOT_BYTES, METRIC_BYTES
+        need["slots"], need["metrics"] = SLOT_BYTES, METRIC_BYTES + ALIGN_BYTES  # and the margins of up to 64 pairs (preference.py)
         return need
 
     def memory(self) -> dict[str, int]:
