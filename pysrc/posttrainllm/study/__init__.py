@@ -14,6 +14,7 @@ _HOMES = {
     "Change": "running",
     "SparseAutoencoder": "sae",
     "ablate": "effects",
+    "changed": "steering",
     "contributions": "lens",
     "features": "sparse",
     "head_scores": "attention",
@@ -25,6 +26,7 @@ _HOMES = {
     "recovered": "sparse",
     "run": "running",
     "sae_trainer": "sparse",
+    "steer": "steering",
 }
 _TWINS = (
     "ablate", "contributions", "features", "head_scores", "logit_lens", "next_token", "patch", "patterns", "recovered", "run",
