@@ -106,7 +106,7 @@ function receive(event) {
       delete event.choices;
       event.told = true;
     }
-    if (tokens) event.text = tokens.text + event.text;
+    if (tokens) Object.assign(event, { text: tokens.text + event.text, told: event.told || tokens.told });
     else setTimeout(flushTokens, 30); // a timer, not a frame: frames stop while the tab is hidden
     tokens = event;
     return;

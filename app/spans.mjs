@@ -1,6 +1,7 @@
 // Tokens as spans in the page, many and fast: what Python would take too long to make one by one. Each box of spans is one stop of the
 // Tab key; the arrow keys, a pointer or a tap choose a span, and Python is then asked what to say of it (ui/token_tip.py).
 const boxes = new Map(); // id of the element with the spans -> { groups: what each span stands for, at: the chosen one, … }
+const MOST = 20_000; // of one text: what stands behind them is some kilobytes each
 let kept = []; // tokens of a text being written, until Python says where they belong
 let held = []; // tokens of a typed text, likewise
 let open = null; // {id, at, pinned} of the tip that is shown
@@ -60,8 +61,11 @@ export function write(id) {
   const box = boxes.get(id);
   const made = document.createDocumentFragment();
   for (const row of kept.splice(0)) {
-    box.waiting.push(row);
-    if (row.text) {
+    if (row.top) box.waiting.push(row);
+    if (row.text && (!box.waiting.length || box.groups.length >= MOST)) {
+      made.append(row.text);
+      box.waiting = [];
+    } else if (row.text) {
       const span = spanOf(box, row.text, box.waiting);
       const worst = Math.min(...box.waiting.map((each) => each.logprob_nats ?? -99));
       if (row.text.startsWith('\n')) span.classList.add('breaks'); // or it would have no width to point at

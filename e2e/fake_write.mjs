@@ -87,7 +87,8 @@ Object.assign(handlers, {
       while (sent >= 100 && shut.has('write') && writing) await wait(5);
       if (!writing) break;
       const part = text.slice(sent, sent + 2);
-      post({ kind: 'token', text: part, tokens: sent + 2, tokens_per_second: 640, forgotten: forgotten(sent), ...speculation(sent + 2), ...(request.choices && scenario.tells !== false ? { choices: toldOf(part) } : {}) });
+      const last = scenario.held && sent + 2 >= text.length; // what was held back comes without a token of its own
+      post({ kind: 'token', text: part, tokens: sent + 2, tokens_per_second: 640, forgotten: forgotten(sent), ...speculation(sent + 2), ...(request.choices && scenario.tells !== false ? { choices: last ? [{ ...told(''), text: '' }, { text: part }] : toldOf(part) } : {}) });
     }
     post({ kind: 'wrote', reply_to: request.id, tokens: sent, tokens_per_second: (sent * 1000) / (performance.now() - began), first_token_seconds: 0.012, forgotten: forgotten(sent),
       ...speculation(sent), reason: writing ? (request.constraint ? 'complete' : 'length') : 'stopped' });

@@ -193,6 +193,51 @@ def test_switching_from_cpu_to_gpu_and_back_in_mid_run(driver, on_cpu):
     assert losses(driver, run_id) == pytest.approx(on_cpu, rel=TOLERANCE), "every step once, none anew"
 
 
+TUNED_TEXT = "Sing, o muse, of ships and salt and stars. " * 60
+TUNE = {"steps": 4, "learning_rate": 0.02, "warmup_steps": 0, "evaluate_every_steps": 1000, "evaluation_tokens": 64}
+
+
+def tuned(driver: Driver, engine: str) -> tuple[list[list], dict, str]:
+    """A run of four steps with an adapter tuned on it: the tune's rows, what it ended with, and what the model writes then."""
+    use(driver, engine)
+    trained(driver, 4)
+    driver.ask("tune.start", how="text", text=TUNED_TEXT, name="sea", adapter={"rank": 4}, training=TUNE)
+    rows = []
+    while (event := driver.wait("tune.step", "tune.stopped"))["kind"] == "tune.step":
+        rows += event["rows"]
+    assert (event["reason"], event["step"], event["saved"]) == ("finished", TUNE["steps"], True), event
+    return rows, event, greedy(driver)
+
+
+def greedy(driver: Driver) -> str:
+    """What the live model writes."""
+    driver.ask("write.start", prompt="o", tokens=8, temperature=0)
+    text = ""
+    while (token := driver.wait("token", "wrote"))["kind"] == "token":
+        text += token["text"]
+    return text
+
+
+def test_an_adapter_is_tuned_as_on_the_cpu_engine(driver):
+    expected, other, text = tuned(driver, "cpu")
+    rows, stopped, written = tuned(driver, "webgpu")
+    assert [row[0] for row in rows] == list(range(1, TUNE["steps"] + 1))
+    assert [row[1] for row in rows] == pytest.approx([row[1] for row in expected], rel=TOLERANCE)
+    assert [row[2] for row in rows] == pytest.approx([row[2] for row in expected], rel=1e-2)
+    for when in ("before_nats", "after_nats"):
+        assert stopped["forgetting"][when] == pytest.approx(other["forgetting"][when], rel=TOLERANCE)
+    assert written == text
+    held = json.loads(inside(driver, "() => JSON.stringify([1, 2, 3].map((region) => gpuEngine.buffers.get(region).size))"))
+    assert max(held) < 32768, "a base that stands still has no gradients and moments"
+    listed = driver.call("adapters.list", "adapters")
+    sea = listed["adapters"][0]["adapter_id"]
+    assert listed["chosen"] == sea
+    assert driver.call("adapters.use", "adapters", adapter_id="")["chosen"] is None
+    assert driver.call("adapters.use", "adapters", adapter_id=sea)["chosen"] == sea
+    moved = use(driver, "cpu")
+    assert moved["engine"]["name"] == "cpu" and greedy(driver) == written
+
+
 def test_fifty_models_leave_nothing_behind(driver):
     use(driver, "webgpu")
     driver.ask("settings", sample_every_seconds=0, save_every_seconds=3600)

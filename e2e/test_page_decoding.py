@@ -101,6 +101,24 @@ def test_speculation_with_a_grammar(open_page):
     assert page.locator("#split-output .tok").count() < 7
     expect(page.locator("#merges-rows tr").first).to_be_visible()
 
+    # Another day: the run is opened with its tokens, and writes the same.
+    page.reload()
+    page.wait_for_selector("#engine.ready", timeout=REAL_MS)
+    page.click("#tab-runs")
+    quiet(page)
+    expect(page.locator("#runs-list .facts").first).to_contain_text("BPE, ")
+    page.locator("#runs-list li", has_text="tiny").get_by_role("button", name="Open").click()
+    phase(page, "ended")
+    assert number(page, "bits") == pytest.approx(bits, abs=0.002)
+    page.click("#tab-write")
+    page.check("#rule-regex", force=True)
+    page.fill("#rule-text", REGEX)
+    page.select_option("#rule-end", "longest")
+    page.fill("#write-prompt", "the cat sat. ")
+    page.fill("#write-tokens", "80")
+    page.locator("#write-temperature").fill("0")
+    assert written(page) == drafted
+
 
 def test_a_draft_for_a_model_on_the_gpu(contexts, site):
     """The model writes on the GPU (Chromium's software one), the draft on the CPU engine beside it: greedy, the very text without a draft."""

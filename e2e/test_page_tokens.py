@@ -37,6 +37,9 @@ def test_learned_while_one_looks_on_and_used_for_the_run(open_page):
     error(page, "tokens", "256 or more")
     page.click("#train-again")
     error(page, "train", "The tokens cannot be used as they are")
+    page.fill("#tokens-vocabulary", "1024")  # what the trainer has already
+    expect(page.locator("#tokens-facts")).to_contain_text("1,024 different tokens")
+    assert len(sent(page, "tokens.use")) == 1
     page.fill("#tokens-vocabulary", "500")
     expect(page.locator("#tokens-facts")).to_contain_text("500 different tokens")
     page.check("#tokens-bytes", force=True)

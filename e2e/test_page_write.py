@@ -102,6 +102,15 @@ def test_the_view_of_a_text_that_goes_on(open_page):
     assert page.locator("#write-text .here").count() == 0
 
 
+def test_letters_without_a_token_of_their_own(open_page):
+    page = opened(open_page, held=True)
+    write(page, 20)
+    pieces = page.locator("#write-text .tok")
+    assert pieces.count() == 19 and page.inner_text("#write-output").startswith("ROMEO: héllo ROMEO:\nWhat l")
+    pieces.last.hover()
+    expect(page.locator("#token-tip .tip-bars")).to_have_count(1)
+
+
 def test_what_is_out_of_sight_is_said(open_page):
     page = opened(open_page, context=64)
     write(page, 20)

@@ -246,10 +246,13 @@ fn lora_backward_weight_total(@builtin(workgroup_id) group: vec3u, @builtin(num_
     let inputs = sizes.I * sizes.K;
     let whole = inputs + sizes.K * sizes.J;
     if (e < whole) {
-        var sum = 0.0;
-        for (var block = 0u; block < sizes.blocks; block++) {
-            sum += scratch[block * whole + e];
+        var four = vec4f(); // sums that do not wait for each other
+        for (var block = 0u; block < sizes.blocks; block += 4u) {
+//! unroll u 4
+            if (block + {u}u < sizes.blocks) { four.{xyzw[u]} += scratch[(block + {u}u) * whole + e]; }
+//! end
         }
+        let sum = (four.x + four.y) + (four.z + four.w);
         if (e < inputs) {
             ddown[e] += sum;
         } else {

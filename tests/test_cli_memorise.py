@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("typer", reason="the command line is native")
 
 import posttrainllm as pt
+from posttrainllm.train.files import hold_run
 
 from .calling import call, train
 from .study.test_memorise import CORPUS, TEXT
@@ -63,13 +64,18 @@ def test_an_adapter_is_asked_beside_its_base(place, tmp_path):
     model = pt.GPT.load(place / "little.safetensors", device="cpu", threads=1)
     tuned = pt.lora(model, rank=16, alpha=32, targets=("attn.qkv", "attn.proj", "mlp.fc", "mlp.proj"))
     settings = {"steps": 30, "learning_rate": 1e-2, "warmup_steps": 3, "evaluation_tokens": 64}
-    list(pt.train(tuned, CORPUS, **settings))
+    trainer = pt.Trainer(tuned, CORPUS, settings)
+    list(trainer.run())
     tuned.adapter.save(tmp_path / "words-adapter")
     last = events(place, "--from", place / "little.safetensors", "--adapter", tmp_path / "words-adapter", "--prefixes", 16)[-1]
     names = [subject["name"] for subject in last["subjects"]]
     assert names[:2] == ["base", "prompt only"] and len(names) == 3
     bits = [subject["training"]["bits_per_byte"] for subject in last["subjects"]]
     assert bits[2] < bits[0] - 0.2, "it learned a little of the words"
+    with hold_run(tmp_path / "words-run", create="words") as run:
+        run.save(pt.checkpoint_of(trainer, "words"))
+    again = events(place, "--from", place / "little.safetensors", "--adapter", tmp_path / "words-run", "--prefixes", 16)[-1]
+    assert [subject["training"]["bits_per_byte"] for subject in again["subjects"]] == bits, "an adapter's run is as good as its folder"
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def request(event=None):
         if size is None or size != int(size) or size < 256:
             return _refuse("“Different tokens” needs a whole number, 256 or more: each byte is one.")
         if _sent == ("bpe", size):
-            return None
+            return None if _waiting else _tell(state.tokens)
         _sent = ("bpe", size)
         text("tokens-facts", "Learning tokens from the text…")
         fields, file = ("tokens.use", {"name": "bpe", "vocabulary": size}), None

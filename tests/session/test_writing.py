@@ -110,6 +110,21 @@ async def test_a_rule_is_checked_before_there_is_a_model(asker):
 
 
 @scenario
+async def test_text_that_was_held_back_for_a_stop_text_comes_with_the_rest(asker):
+    """Where the model ends the text, the last letters might have become the stop text: they belong to tokens told before."""
+    await asker.trained(steps=2)
+    found = 0
+    for seed in range(40):
+        text, events, last = await written(
+            asker, tokens=30, temperature=2, top_k=0, seed=seed, choices=2, stop=["aab"], constraint={"kind": "regex", "text": "a+", "end": "model"}
+        )
+        rows = [row for event in events for row in event.get("choices", [])]
+        assert "".join(row["text"] for row in rows) == text and last["reason"] == "complete"
+        found += any("token" not in row for row in rows)
+    assert found
+
+
+@scenario
 async def test_a_rule_over_bpe_tokens(asker):
     await asker.call("corpus.text", "corpus", text="To be, or not to be, that is the question. " * 300)
     await asker.call("tokens.use", "tokens", name="bpe", vocabulary=300)

@@ -30,7 +30,7 @@ class Writing:
         self._request: int | None = None
         self._started = 0.0
         self._first: float | None = None
-        self._tokens = self._prompt_tokens = self._context = 0
+        self._tokens = self._prompt_tokens = self._context = self._choices = 0
         self._tokenizer = None
         self._pace = Pace()
         self._plain_rate: float | None = None  # tokens a second of this model without a draft, once that was measured
@@ -62,7 +62,7 @@ class Writing:
             await self._measure(model, prompt, min(tokens, PLAIN_TOKENS), how)
         self._tokenizer, self._context = model.tokenizer, model.config.context
         self._prompt_tokens = len(model.tokenizer.encode(prompt))
-        self._pieces, self._pace, self._acceptance = pieces, Pace(), None
+        self._pieces, self._pace, self._acceptance, self._choices = pieces, Pace(), None, choices
         self._request, self._started, self._first, self._tokens = identity, time.perf_counter(), None, 0
         self._session.emit(
             "writing", reply_to=identity, prompt_tokens=self._prompt_tokens, context=self._context, forgotten=self._forgotten(),
@@ -96,7 +96,7 @@ class Writing:
                 piece = await self._pace.next(self._pieces)
                 text += piece.text
                 self._tokens, reason, self._acceptance = piece.tokens, piece.reason, piece.acceptance
-                if piece.choice is not None:
+                if self._choices and (piece.choice or piece.text):
                     told.append(self._told(piece))
                 if self._first is None:
                     self._first = time.perf_counter() - self._started
@@ -134,6 +134,8 @@ class Writing:
         from ..decode.choices import token_text
 
         choice, tokenizer = piece.choice, self._tokenizer
+        if choice is None:  # a rule's end lets go of what might have become a stop text
+            return {"text": piece.text}
         return {
             "text": piece.text, "token": choice.token, "shown": token_text(tokenizer, choice.token), "logprob_nats": finite(choice.logprob_nats),
             "rank": choice.rank, "top": [[token, token_text(tokenizer, token), finite(value)] for token, value in choice.top],

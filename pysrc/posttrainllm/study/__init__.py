@@ -12,17 +12,26 @@ from importlib import import_module
 _HOMES = {
     "Activations": "running",
     "Change": "running",
+    "SparseAutoencoder": "sae",
     "ablate": "effects",
+    "changed": "steering",
     "contributions": "lens",
+    "features": "sparse",
     "head_scores": "attention",
     "logit_lens": "lens",
     "next_token": "lens",
     "patch": "effects",
     "patterns": "attention",
     "places": "addresses",
+    "recovered": "sparse",
     "run": "running",
+    "sae_trainer": "sparse",
+    "steer": "steering",
 }
-_TWINS = ("ablate", "contributions", "head_scores", "logit_lens", "next_token", "patch", "patterns", "run")
+_TWINS = (
+    "ablate", "contributions", "features", "head_scores", "logit_lens", "next_token", "patch", "patterns", "recovered", "run",
+    "sae_trainer",
+)  # fmt: skip
 _HOMES |= {f"{name}_async": _HOMES[name] for name in _TWINS}
 
 __all__ = sorted(_HOMES)

@@ -209,13 +209,13 @@ async def run_async(model, text, taps=(), replace: Mapping[str, object | Callabl
     tokens = tokens_of(model, text)
     single = tokens.ndim == 1
     made = Run(model, tokens[None] if single else tokens)
-    for address, what in _in_order(model, replace or {}):
+    for address, what in in_order(model, replace or {}):
         await made.change(address, what, single)
     found = await made.read(chosen(model.config, taps) if taps else [])
     return Activations({name: each[0] if single else each for name, each in found.items()}, tokens, labels_of(model, tokens))
 
 
-def _in_order(model, replace: Mapping) -> list:
+def in_order(model, replace: Mapping) -> list:
     """Replacements as the forward pass comes to them: one that looks first must see those before it."""
     for each in replace:
         place_of(model.config, each)

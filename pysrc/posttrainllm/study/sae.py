@@ -1,0 +1,147 @@
+"""A sparse autoencoder: an activation as a sum of few directions out of many, each of which may mean something.
+
+f = act((x - bias)·encoder + encoder_bias),  x' = f·decoder + bias;  act is max(0, ·), of a "topk" one kept for the k largest of a
+row only (arXiv 2309.08600, 2406.04093). A feature's direction is its row of decoder [F,C], of length 1 after training here.
+Files are SAELens' (architectures "standard" and "topk"): cfg.json and sae_weights.safetensors in a folder.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import ConfigError, FormatError, ShapeError
+from ..ops.lazy import np
+from ..store.safetensors import SafeTensors, encode
+
+KINDS = ("topk", "l1")
+CONFIG, WEIGHTS = "cfg.json", "sae_weights.safetensors"
+_THEIRS = {"topk": "topk", "l1": "standard"}
+
+
+def sparse(pre, kind: str, k: int):
+    """Activations [R,F] of what stands before them: not below 0; of "topk" the k largest of a row, of equal ones any."""
+    acts = np.maximum(pre, 0)
+    if kind == "topk" and k < pre.shape[1]:
+        least = np.partition(acts, pre.shape[1] - k, axis=1)[:, pre.shape[1] - k, None]
+        acts[acts < least] = 0
+    return acts
+
+
+@dataclass
+class SparseAutoencoder:
+    """encoder [C,F], encoder_bias [F], decoder [F,C], bias [C], all float32; k counts for "topk" only.
+
+    address is where in the model its inputs come from ("" where none was named). Raises ConfigError, ShapeError.
+    """
+
+    encoder: object = field(repr=False)
+    encoder_bias: object = field(repr=False)
+    decoder: object = field(repr=False)
+    bias: object = field(repr=False)
+    kind: str = "topk"
+    k: int = 32
+    address: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ConfigError("sae", f"kind is one of {', '.join(KINDS)}", f"{self.kind!r} came", "choose one")
+        channels, features = self.encoder.shape
+        expected = {"encoder_bias": (features,), "decoder": (features, channels), "bias": (channels,)}
+        for name, shape in expected.items():
+            if getattr(self, name).shape != shape:
+                raise ShapeError(f"sae: {name} is {list(shape)} beside an encoder of {[channels, features]}; {list(getattr(self, name).shape)} came.")
+
+    @property
+    def features(self) -> int:
+        """F, how many directions there are."""
+        return self.encoder.shape[1]
+
+    @property
+    def channels(self) -> int:
+        """C, the width of what it reads."""
+        return self.encoder.shape[0]
+
+    def encode(self, x):
+        """Feature activations [R,F] of x [R,C], or of any [..., C]."""
+        rows = np.asarray(x, np.float32).reshape(-1, self.channels)
+        acts = sparse((rows - self.bias) @ self.encoder + self.encoder_bias, self.kind, self.k)
+        return acts.reshape(*np.shape(x)[:-1], self.features)
+
+    def decode(self, acts):
+        """x' [..., C] of feature activations [..., F]."""
+        return acts @ self.decoder + self.bias
+
+    def __call__(self, x):
+        """x' of x: what few features can say of it. A replacement for `study.run`."""
+        return self.decode(self.encode(x))
+
+    def to_files(self, **metadata) -> dict[str, bytes]:
+        """SAELens' two files by name. `metadata` goes into cfg.json's, as model_name and hook_name do there."""
+        arrays = {"W_enc": self.encoder, "b_enc": self.encoder_bias, "W_dec": self.decoder, "b_dec": self.bias}
+        tensors = [(name, "F32", each.shape, np.ascontiguousarray(each, "<f4").tobytes()) for name, each in arrays.items()]
+        settings = {
+            "d_in": self.channels, "d_sae": self.features, "dtype": "float32", "device": "cpu", "apply_b_dec_to_input": True,
+            "normalize_activations": "none", "reshape_activations": "none", "architecture": _THEIRS[self.kind],
+            "metadata": {"hook_name": their_name(self.address), "posttrainllm_address": self.address} | metadata,
+        }  # fmt: skip
+        if self.kind == "topk":
+            settings |= {"k": self.k, "rescale_acts_by_decoder_norm": False}
+        return {CONFIG: json.dumps(settings, indent=2).encode() + b"\n", WEIGHTS: b"".join(map(bytes, encode(tensors, {})))}
+
+    def save(self, folder, **metadata) -> int:
+        """Write the two files into a folder (made where there is none); returns their bytes."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        files = self.to_files(**metadata)
+        for name, data in files.items():
+            (folder / name).write_bytes(data)
+        return sum(map(len, files.values()))
+
+    @classmethod
+    def from_files(cls, settings: bytes, weights) -> SparseAutoencoder:
+        """From the contents of the two files. Raises FormatError for what this cannot hold."""
+        try:
+            config = json.loads(bytes(settings))
+            kind = {theirs: ours for ours, theirs in _THEIRS.items()}[config["architecture"]]
+            address = config.get("metadata", {}).get("posttrainllm_address", "")
+            k = int(config.get("k", 0))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise FormatError("sae", f"{CONFIG} says architecture standard or topk", str(error)[:80], "export it from SAELens again") from error
+        off = [f"{name} {config[name]!r}" for name, plain in _PLAIN.items() if config.get(name, plain) != plain]
+        if off:
+            raise FormatError("sae", "activations are neither scaled nor reshaped, and b_dec is taken off the input", ", ".join(off), "fold it before")
+        file = SafeTensors(weights, WEIGHTS)
+        arrays = []
+        for name in ("W_enc", "b_enc", "W_dec", "b_dec"):
+            tensor = file[name]
+            if tensor.dtype != "F32":
+                raise FormatError("sae", "its weights are F32", f"{name} is {tensor.dtype}", "convert it before")
+            arrays.append(np.frombuffer(tensor.view(), "<f4").reshape(tensor.shape))
+        return cls(*arrays, kind=kind, k=k, address=address)
+
+    @classmethod
+    def load(cls, folder) -> SparseAutoencoder:
+        """From a folder. Raises FormatError."""
+        folder = Path(folder)
+        missing = [name for name in (CONFIG, WEIGHTS) if not (folder / name).is_file()]
+        if missing:
+            raise FormatError("sae", f"a folder with {CONFIG} and {WEIGHTS}", f"{', '.join(missing)} is not there", "choose another")
+        return cls.from_files((folder / CONFIG).read_bytes(), (folder / WEIGHTS).read_bytes())
+
+
+_PLAIN = {"normalize_activations": "none", "reshape_activations": "none", "apply_b_dec_to_input": True, "rescale_acts_by_decoder_norm": False}
+
+
+def their_name(address: str) -> str:
+    """TransformerLens' name of an address of the residual stream, attention's or the MLP's output; the address itself elsewhere."""
+    head, _, rest = address.rpartition(".")
+    block, _, part = address.partition(".attn.") if ".attn." in address else address.partition(".mlp.")
+    if rest.startswith("resid_"):
+        return f"{head}.hook_{rest}"
+    if part == "out":
+        return f"{block}.hook_{'attn' if '.attn.' in address else 'mlp'}_out"
+    if part in ("pre", "post"):
+        return f"{block}.mlp.hook_{part}"
+    return address

@@ -1,0 +1,214 @@
+"""A sparse autoencoder and the model it reads: activations to train on, what is lost when it stands in, and what its features say."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from ..errors import ConfigError, DataError
+from ..ops.lazy import np
+from ..waiting import now
+from .addresses import place_of
+from .picture import label, shade
+from .running import Run, labels_of
+from .sae import SparseAutoencoder
+from .sae_train import SAESettings, SAETrainer
+from .weights import weight_async
+
+ROWS, JUDGED_TOKENS, BROWSED_TOKENS = 65_536, 8_192, 32_768
+
+
+def windows(tokens, context: int, count: int, seed: int):
+    """`count` tokens or a few more as windows [N,T] int32, drawn without overlap while the text has enough of them."""
+    found = np.frombuffer(tokens, np.uint8) if isinstance(tokens, (bytes, bytearray)) else np.asarray(tokens)
+    if len(found) < context:
+        raise DataError("sae", f"a text of at least {context} tokens (the context)", f"{len(found)} came", "use a longer text")
+    there, wanted = len(found) // context, -(-count // context)
+    order = np.random.default_rng(seed).permutation(there)[:wanted]
+    return np.stack([found[at * context : (at + 1) * context] for at in order]).astype(np.int32)
+
+
+def _width_place(model, address: str):
+    place = place_of(model.config, address)
+    if place.dims not in ("TC", "TF"):
+        raise ConfigError("sae", "an address with one row a token (resid_post, mlp.out, mlp.post, attn.out, …)", f"{address!r} came", "choose one")
+    return place
+
+
+def _batches(model, rows):
+    size = max(1, model.config.batch)
+    return [rows[first : first + size] for first in range(0, len(rows), size)]
+
+
+async def activations_async(model, tokens, address: str, count: int = ROWS, seed: int = 0):
+    """Rows [N,C] float32 of an address over windows of a text's tokens, about `count` of them. Raises ConfigError, DataError."""
+    place = _width_place(model, address)
+    parts = [(await Run(model, rows).read([place]))[address] for rows in _batches(model, windows(tokens, model.config.context, count, seed))]
+    rows = np.concatenate(parts).astype(np.float32)
+    return rows.reshape(-1, rows.shape[-1])
+
+
+async def sae_trainer_async(model, tokens, address: str, rows: int = ROWS, **settings) -> SAETrainer:
+    """`sae_trainer`, for code that awaits."""
+    made = SAESettings.of(**settings)
+    return SAETrainer(await activations_async(model, tokens, address, rows, made.seed), made, address)
+
+
+def sae_trainer(model, tokens, address: str, rows: int = ROWS, **settings) -> SAETrainer:
+    """Read activations at `address` over a text's tokens and get ready to train a sparse autoencoder on them.
+
+        trainer = sae_trainer(model, corpus.train, "blocks.2.resid_post", k=16)
+        for report in trainer.run(): print(report)
+        print(recovered(model, corpus.validation, trainer.autoencoder))
+
+    Raises ConfigError, DataError.
+    """
+    return now(sae_trainer_async(model, tokens, address, rows, **settings))
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """How well an autoencoder stands in for what it reads, on a text it was not trained on.
+
+    Losses in nats: as the model is, with x' in x's place, with zeros there. recovered: the share of what zeros lose that x' does
+    not. l0 and explained variance over the text's tokens; dead: share of features that fired nowhere in it.
+    """
+
+    loss_nats: float
+    replaced_nats: float
+    zeroed_nats: float
+    l0: float
+    explained: float
+    dead: float
+    tokens: int
+
+    @property
+    def recovered(self) -> float:
+        """1 where nothing is lost, 0 where as much is as with zeros."""
+        return (self.zeroed_nats - self.replaced_nats) / (self.zeroed_nats - self.loss_nats)
+
+    def __str__(self) -> str:
+        return (
+            f"loss {self.loss_nats:.3f} nats, {self.replaced_nats:.3f} through the autoencoder, {self.zeroed_nats:.3f} through zeros: "
+            f"{100 * self.recovered:.1f} % recovered at L0 {self.l0:.1f}; {100 * self.explained:.1f} % explained, "
+            f"{100 * self.dead:.1f} % of features dead in {self.tokens:,} tokens"
+        )
+
+    def to_dict(self) -> dict:
+        """Plain JSON."""
+        return asdict(self) | {"recovered": self.recovered}
+
+
+def _loss_nats(logits, tokens) -> float:
+    """Mean -ln probability of each next token: logits [B,T,V], tokens [B,T]."""
+    logits = logits[:, :-1].astype(np.float64)
+    top = logits.max(-1, keepdims=True)
+    own = np.take_along_axis(logits - top, tokens[:, 1:, None].astype(np.int64), 2)[..., 0]
+    return float((np.log(np.exp(logits - top).sum(-1)) - own).mean())
+
+
+async def recovered_async(model, tokens, autoencoder: SparseAutoencoder, count: int = JUDGED_TOKENS, seed: int = 1) -> Recovered:
+    """`recovered`, for code that awaits."""
+    place, out = _width_place(model, autoencoder.address), place_of(model.config, "logits")
+    rows = windows(tokens, model.config.context, count, seed)
+    losses, weights, fired = np.zeros(3), [], np.zeros(autoencoder.features, bool)
+    total = squared = l0 = 0.0
+    seen = []
+    for batch in _batches(model, rows):
+        there = await Run(model, batch).read([place, out])
+        x = there[place.address].astype(np.float32)
+        acts = autoencoder.encode(x)
+        found = [_loss_nats(there["logits"], batch)]
+        for instead in (autoencoder.decode(acts), 0.0):
+            run = Run(model, batch)
+            await run.change(place.address, instead)
+            found.append(_loss_nats((await run.read([out]))["logits"], batch))
+        losses += np.array(found) * len(batch)
+        weights.append(len(batch))
+        fired |= (acts > 0).any((0, 1))
+        l0 += float((acts > 0).sum())
+        squared += float(((autoencoder.decode(acts) - x).astype(np.float64) ** 2).sum())
+        seen.append(x.reshape(-1, x.shape[-1]))
+    x = np.concatenate(seen).astype(np.float64)
+    total = float(((x - x.mean(0)) ** 2).sum())
+    losses /= sum(weights)
+    return Recovered(*map(float, losses), l0 / len(x), 1 - squared / total, 1 - float(fired.mean()), len(x))
+
+
+def recovered(model, tokens, autoencoder: SparseAutoencoder, count: int = JUDGED_TOKENS, seed: int = 1) -> Recovered:
+    """Put the autoencoder in the place of what it reads and measure the loss on about `count` of a text's tokens. Raises ConfigError, DataError."""
+    return now(recovered_async(model, tokens, autoencoder, count, seed))
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where a feature fired: the tokens around, as a person reads them, its activation at each, and which of them it is about."""
+
+    labels: list[str]
+    activations: list[float]
+    at: int
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One feature: the share of tokens it fires at, the most it fires, where it does so most, and the tokens its direction promotes
+    (and holds back), with what a direction of length 1 adds to their logits through ln_f's gain alone."""
+
+    index: int
+    density: float
+    most: float
+    contexts: list[Context]
+    promotes: list[tuple[str, float]]
+    suppresses: list[tuple[str, float]]
+
+    def __str__(self) -> str:
+        lines = [f"feature {self.index}: at {100 * self.density:.2f} % of tokens, {self.most:.2f} at most"]
+        lines.append("promotes " + " ".join(label(name) for name, _ in self.promotes) + "; holds back " + " ".join(label(name) for name, _ in self.suppresses))
+        for context in self.contexts:
+            lines.append("  " + "".join(label(each) for each in context.labels))
+            lines.append("  " + "".join(shade(each, 0.0, self.most) * len(label(name)) for name, each in zip(context.labels, context.activations)).rstrip())
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict:
+        """Plain JSON."""
+        return asdict(self)
+
+
+async def features_async(
+    model, tokens, autoencoder: SparseAutoencoder, indices=None, *, count: int = BROWSED_TOKENS, contexts: int = 5, around: int = 12, top: int = 8, seed: int = 2
+) -> list[Feature]:
+    """`features`, for code that awaits."""
+    place = _width_place(model, autoencoder.address)
+    rows = windows(tokens, model.config.context, count, seed)
+    acts = np.concatenate([autoencoder.encode((await Run(model, each).read([place]))[place.address]) for each in _batches(model, rows)])
+    density, most = (acts > 0).mean((0, 1)), acts.max((0, 1))
+    if indices is None:
+        indices = np.argsort(-np.where(density > 0, most * np.sqrt(density), -1), kind="stable")[:20]
+    promoted = None
+    if place.dims == "TC":
+        promoted = autoencoder.decoder @ ((await weight_async(model, "wte.weight")) * await weight_async(model, "ln_f.weight")).T
+    known = model.tokenizer.vocabulary
+    found = []
+    for index in (int(each) for each in indices):
+        if not 0 <= index < autoencoder.features:
+            raise ConfigError("sae", f"a feature from 0 to {autoencoder.features - 1}", f"{index} came", "choose one of those")
+        own = acts[..., index]
+        where = []
+        for row in np.argsort(-own.max(1), kind="stable")[:contexts]:
+            at = int(own[row].argmax())
+            if own[row, at] <= 0:
+                break
+            first, last = max(0, at - around), min(rows.shape[1], at + around // 2)
+            where.append(Context(labels_of(model, rows[row, first:last]), [float(each) for each in own[row, first:last]], at - first))
+        ends = ([], [])
+        if promoted is not None:
+            order = np.argsort(-promoted[index, :known], kind="stable")
+            ends = tuple(list(zip(labels_of(model, part), (float(each) for each in promoted[index, part]))) for part in (order[:top], order[::-1][:top]))
+        found.append(Feature(index, float(density[index]), float(most[index]), where, *ends))
+    return found
+
+
+def features(model, tokens, autoencoder: SparseAutoencoder, indices=None, **how) -> list[Feature]:
+    """What features respond to, over about `count` of a text's tokens: `contexts` windows each, from `around` tokens before where it
+    fires most, and the `top` tokens it promotes. `indices` default to twenty that fire strongly and not rarely. Raises ConfigError, DataError.
+    """
+    return now(features_async(model, tokens, autoencoder, indices, **how))
