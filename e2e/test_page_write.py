@@ -123,12 +123,13 @@ def test_what_is_out_of_sight_is_said(open_page):
 
 
 def test_tokens_are_called_so(open_page):
-    page = opened(open_page, unit="token", runs=[{**RUNS[0], "tokenizer": "bpe", "vocabulary": 1024, "tokenizer_sha256": "abc"}])
+    page = opened(open_page, unit="token", runs=[{**RUNS[0], "tokenizer": "bpe", "vocabulary": 1024, "tokenizer_sha256": "abc", "bits_per_byte": 1.25}])
     expect(page.locator("label[for=write-tokens]")).to_have_text("Length, in tokens")
     write(page, 12)
     expect(page.locator("#write-stats")).to_contain_text("12 tokens ·")
     page.click("#tab-runs")
     expect(page.locator("#run-a .facts")).to_contain_text("BPE, 1,024 tokens")
+    expect(page.locator("#run-a .facts")).to_contain_text("validation loss 1.930 (1.250 bits per byte)")
 
 
 def test_a_rule_is_checked_while_it_is_typed_and_goes_along(open_page):

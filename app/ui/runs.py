@@ -75,7 +75,9 @@ def _facts(run):
     if run.get("step") is not None:
         parts.append("step " + fmt.count(run["step"]) + (" of " + fmt.count(run["steps"]) if run.get("steps") else ""))
     if fmt.finite(run.get("validation_loss_nats")):
-        parts.append("validation loss " + fmt.fixed(run["validation_loss_nats"], 3))
+        bits = run.get("bits_per_byte")
+        parts.append("validation loss " + fmt.fixed(run["validation_loss_nats"], 3)
+                     + (" (" + fmt.fixed(bits, 3) + " bits per byte)" if run.get("tokenizer") == "bpe" and fmt.finite(bits) else ""))
     elif fmt.finite(run.get("loss_nats")):
         parts.append("loss " + fmt.fixed(run["loss_nats"], 3))
     if run.get("bytes"):
