@@ -169,6 +169,7 @@ def test_adapters_are_chosen_and_changed(open_page):
     page.check("#adapter-old")
     heard(page, "adapters", 2)
     expect(page.locator("#tune-status")).to_contain_text("with the adapter “Dickens”")
+    expect(page.locator("#write-model")).to_contain_text("with the adapter “Dickens”")
     page.evaluate("(() => { const box = document.getElementById('strength'); box.value = '1.5'; box.dispatchEvent(new Event('input')); })()")
     expect(page.locator("#strength-value")).to_have_text("1.50")
     page.wait_for_function("sent.some((each) => each.kind === 'adapters.strength')")

@@ -76,7 +76,7 @@ def _table(event):
             row = make("tr")
             if at == 0:
                 row.appendChild(make("th", model["name"], scope="rowgroup", rowspan=len(model["groups"])))
-            row.appendChild(make("td", fmt.count(group["count"]) + " " + GROUPS[group["which"]]))
+            row.appendChild(make("td", fmt.count(group["count"]) + (" seen" if group["which"] == "seen" else " unseen")))
             row.appendChild(make("td", fmt.count(group["longest"])))
             row.appendChild(make("td", fmt.fixed(group["mean"], 1)))
             row.appendChild(make("td", fmt.fixed(100 * group["exact_rate"], 0) + " %" if fmt.finite(group["exact_rate"]) else fmt.DASH))

@@ -179,6 +179,8 @@ def _model_line():
     unit = "bytes" if (model.get("tokenizer") or {}).get("name", "bytes") == "bytes" else "tokens"
     text("write-tokens-name", "Length, in " + unit)
     line = "Writing with " + str(model.get("name") or "the model") + ", at step " + fmt.count(model.get("step"))
+    if state.adapter:
+        line += ", with the adapter “" + str(state.adapter["name"]) + "”"
     if state.phase in ("running", "starting"):
         line += ", while it trains"
     text("write-model", line + ".")
