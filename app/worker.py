@@ -164,6 +164,9 @@ class PageHost(Host):
     async def open_beside(self, total_bytes: int):
         return await self._open_cpu(total_bytes)
 
+    async def load_numpy(self) -> None:
+        await host.load_numpy()
+
     async def load_lark(self) -> None:
         await host.load_lark()
 

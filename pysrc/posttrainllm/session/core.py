@@ -25,6 +25,7 @@ from .adapters import Adapters
 from .comparing import Comparing
 from .engines import Engines
 from .host import Host
+from .inside import Inside
 from .job import Job
 from .memorising import Memorising
 from .messages import checked
@@ -53,6 +54,7 @@ class Session:
         self.tokens = Tokens(self)
         self.tuning, self.adapters = Tuning(self), Adapters(self)
         self.comparing, self.memorising = Comparing(self), Memorising(self)
+        self.inside = Inside(self)
         self._closed = False
         self._flops: tuple = (None, 0)
         self._handlers = {
@@ -62,7 +64,7 @@ class Session:
             "plan": self._plan,
             "engine.use": self.engines.use,
         }
-        for part in (self.training, self.runs, self.tokens, self.writing, self.tuning, self.adapters, self.comparing, self.memorising):
+        for part in (self.training, self.runs, self.tokens, self.writing, self.tuning, self.adapters, self.comparing, self.memorising, self.inside):
             self._handlers |= part.handlers()
 
     @property

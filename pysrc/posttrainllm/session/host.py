@@ -96,6 +96,9 @@ class Host:
         """Chunks as the one buffer that an event carries."""
         return b"".join(chunks)
 
+    async def load_numpy(self) -> None:
+        """numpy is there: it is only loaded when something needs it."""
+
     async def load_lark(self) -> None:
         """What reads grammars is there, or an import of it tells that it is not."""
 

@@ -71,6 +71,12 @@ REQUESTS: dict[str, dict[str, str]] = {
     "compare.stop": {},
     "memorise.start": {"of": TEXT, "prefixes": WHOLE, "prefix_tokens": WHOLE, "tokens": WHOLE},
     "memorise.stop": {},
+    "inside.attention": {"text": TEXT + "!", "layer": WHOLE},
+    "inside.heads": {},
+    "inside.lens": {"text": TEXT + "!"},
+    "inside.next": {"text": TEXT + "!", "position": WHOLE},
+    "inside.change": {"text": TEXT + "!", "what": TEXT, "how": TEXT, "source": TEXT, "position": WHOLE},
+    "inside.flow": {"text": TEXT + "!", "position": WHOLE},
     "settings": {"sample_prompt": TEXT, "sample_every_seconds": NUMBER, "save_every_seconds": NUMBER},
 }
 

@@ -1,0 +1,167 @@
+"""Looking inside from a Session: what study says, at rest and between training steps, and what is refused."""
+
+import asyncio
+
+import numpy as np
+import pytest
+from posttrainllm import study
+from posttrainllm.session import Host
+from posttrainllm.session.messages import REQUESTS
+
+from tests.session.test_session import QUICK, TEXT, running, scenario
+
+pytestmark = pytest.mark.native_only(reason="the loop below is CPython's; e2e/ runs the same Session in the tab")
+
+PROMPT = "To be, or not to be"
+
+
+def unpacked(event):
+    """The arrays of an event by name."""
+    flat, at, found = np.frombuffer(event["buffer"], "<f4"), 0, {}
+    for name, shape in event["arrays"]:
+        size = int(np.prod(shape))
+        found[name] = flat[at : at + size].reshape(shape)
+        at += size
+    assert at == flat.size
+    return found
+
+
+async def asked(asker, kind, **fields):
+    return await asker.call(f"inside.{kind}", f"inside.{kind}", **fields)
+
+
+@scenario
+async def test_attention_and_heads(asker):
+    await asker.trained()
+    told = await asked(asker, "attention", text=PROMPT, layer=1)
+    pattern = unpacked(told)["pattern"]
+    assert pattern.shape == (3, 19, 19) and np.allclose(pattern.sum(-1), 1, atol=1e-6) and not np.triu(pattern[0], 1).any()
+    model = asker.session.model
+    assert np.array_equal(pattern, study.patterns(model, PROMPT).pattern[1].astype("f4"))
+    assert told["labels"] == list(PROMPT) and (told["layers"], told["heads"], told["step"]) == (2, 3, 30)
+    heads = await asked(asker, "heads")
+    judge = study.head_scores(model)
+    assert [(each["layer"], each["head"], each["kind"]) for each in heads["named"]] == [each[:3] for each in judge.named]
+    assert np.allclose(heads["scores"]["first"], judge.scores["first"]) and set(heads["meanings"]) == set(judge.scores)
+
+
+@scenario
+async def test_lens(asker):
+    await asker.trained()
+    told = await asked(asker, "lens", text=PROMPT)
+    arrays, judge = unpacked(told), study.logit_lens(asker.session.model, PROMPT)
+    assert told["rows"] == judge.layers and told["top_labels"] == judge.top_labels
+    assert np.array_equal(arrays["rank"], judge.rank) and (arrays["rank"][:, -1] == -1).all() and (arrays["probability"][:, -1] == -1).all()
+    assert np.allclose(arrays["probability"][:, :-1], judge.probability[:, :-1])
+    assert told["loss_nats"] == pytest.approx(judge.loss_nats.tolist())
+    alone = await asked(asker, "lens", text="T")  # nothing came next: no loss, and still JSON
+    assert alone["loss_nats"] == [None] * 3
+
+
+@scenario
+async def test_next_token(asker):
+    await asker.trained()
+    told = await asked(asker, "next", text=PROMPT, position=4)
+    judge = study.next_token(asker.session.model, PROMPT, 4)
+    assert told["choices"] == judge.labels and len(told["choices"]) == 10 and told["came"] == ord(",")
+    assert np.allclose(np.sum(told["contribution"], 0), told["logits"], atol=1e-4)
+    assert told["probability"] == pytest.approx(told["by_layer"][-1], rel=1e-5) and (await asked(asker, "next", text=PROMPT))["came"] is None
+
+
+@pytest.mark.parametrize("what, columns", [("heads", 3), ("mlps", 1), ("residual", 19)])
+def test_changes(what, columns):
+    @scenario
+    async def test(asker):
+        await asker.trained()
+        for how, more in (("zero", {}), ("mean", {}), ("swap", {"source": "No be, or not to be"})):
+            told = await asked(asker, "change", text=PROMPT, what=what, how=how, **more)
+            arrays = unpacked(told)
+            assert arrays["change"].shape == arrays["loss_change"].shape == (2, columns) and len(told["columns"]) == columns
+            assert (told["source"] is not None) == (how == "swap") and np.abs(arrays["change"]).max() > 0
+        judge = study.patch(asker.session.model, PROMPT, more["source"], what)
+        assert np.allclose(arrays["change"], judge.change, atol=1e-6) and told["answer"] == judge.answer
+
+    test()
+
+
+@scenario
+async def test_flow(asker):
+    await asker.trained()
+    told = await asked(asker, "flow", text=PROMPT, position=6)
+    arrays, model = unpacked(told), asker.session.model
+    act = study.run(model, PROMPT, ["embed", "blocks.*", "ln_f", "logits"])
+    for row in told["rows"]:
+        there = act[row["address"]][6]
+        assert row["shape"] == list(there.shape) and np.array_equal(arrays[row["address"]], there)
+        assert row["first"] == pytest.approx(there.ravel()[:6].tolist()) and row["most"] == pytest.approx(float(there.max()))
+    assert np.allclose(arrays["looks"][1], act["blocks.1.attn.pattern"][:, 6, :7], atol=1e-6)
+    assert told["top"][0][0] == int(act["logits"][6].argmax())
+
+
+KINDS = ("attention", "heads", "lens", "next", "change", "flow")
+
+
+@scenario
+async def test_between_steps_and_without_a_trace(asker):
+    """A run that is looked into while it goes ends with the weights it would have had."""
+    await asker.trained(steps=200, decay_steps=200)
+    alone = asker.session.model.weights_sha256()
+    asker.ask("train.start", preset="tiny", training=QUICK | {"steps": 200, "decay_steps": 200})
+    await asker.wait("step")
+    for kind in KINDS:
+        asker.ask(f"inside.{kind}", **({} if kind == "heads" else {"text": PROMPT}))
+    for kind in KINDS:
+        told = await asker.wait(f"inside.{kind}")
+        assert 0 < told["step"] < 200
+    await asker.wait("stopped")
+    assert asker.session.model.weights_sha256() == alone
+
+
+@scenario
+async def test_a_text_that_is_being_written_goes_on_as_it_was(asker):
+    await asker.trained()
+    texts, emit, looked = [], asker.session._emit, []
+
+    def spy(event, buffer):
+        emit(event, buffer)
+        if event["kind"] == "token" and texts and not looked:  # the second text has begun
+            looked.extend(asker.ask(f"inside.{kind}", **({} if kind == "heads" else {"text": PROMPT})) for kind in KINDS)
+
+    asker.session._emit = spy
+    for _ in range(2):
+        reply = asker.ask("write.start", prompt="To", tokens=600, temperature=0.9, seed=5)
+        await asker.wait("wrote", reply_to=reply)
+        texts.append("".join(event["text"] for event in asker.events if event["kind"] == "token" and event["reply_to"] == reply))
+    at = {event["kind"]: index for index, event in enumerate(asker.events)}
+    assert at["inside.flow"] < at["wrote"] and texts[0] == texts[1]
+
+
+@scenario
+async def test_refusals(asker):
+    for kind in [kind for kind in REQUESTS if kind.startswith("inside.")]:
+        fields = {} if kind == "inside.heads" else {"text": "a"}
+        assert "there is none yet" in (await asker.call(kind, "failed", **fields))["message"]
+    await asker.trained()
+    for fields, words in (
+        ({"text": ""}, "1 to 32 tokens"),
+        ({"text": "a" * 33}, "1 to 32 tokens"),
+        ({"text": "a", "layer": 2}, "a layer from 0 to 1"),
+    ):
+        assert words in (await asker.call("inside.attention", "failed", **fields))["message"]
+    assert "equally long" in (await asker.call("inside.change", "failed", text="ab", how="swap", source="a"))["message"]
+    assert "how is one of" in (await asker.call("inside.change", "failed", text="ab", how="none"))["message"]
+    assert "a position from 0 to 1" in (await asker.call("inside.flow", "failed", text="ab", position=2))["message"]
+    asker.session.rate_flops = 1.0
+    assert "at most 60 s" in (await asker.call("inside.change", "failed", text="ab", what="residual"))["message"]
+
+
+def test_on_the_reference_engine():
+    async def body():
+        async with running(Host(device="reference")) as asker:
+            asker.ask("corpus.text", text=TEXT, name="hamlet")
+            asker.ask("train.start", preset="tiny", training=QUICK | {"steps": 6, "decay_steps": 6, "warmup_steps": 1})
+            await asker.wait("stopped")
+            assert unpacked(await asked(asker, "lens", text=PROMPT))["rank"].shape == (3, 19)
+            assert unpacked(await asked(asker, "flow", text=PROMPT))["embed"].shape == (48,)
+
+    asyncio.run(body())
