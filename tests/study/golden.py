@@ -1,6 +1,9 @@
-"""The model and the texts that tests/golden/study.npz is about."""
+"""The model and the texts that tests/golden/study.npz is about, and the autoencoders of sae.npz."""
+
+import numpy as np
 
 from posttrainllm.model.config import GPTConfig
+from posttrainllm.study.sae import SparseAutoencoder
 from tests.study.by_hand import made
 
 CONFIG = GPTConfig(layers=2, channels=24, heads=3, context=16, vocabulary=41, batch=2)
@@ -28,3 +31,10 @@ NAMES = {  # our address in a block to TransformerLens' name there
 def made_here(machine):
     """That model on a machine."""
     return made(machine, CONFIG, seed=3)
+
+
+def small(kind="topk", address="blocks.1.resid_post", channels=24):
+    """One of random weights."""
+    rng = np.random.default_rng(3)
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in ((channels, 40), (40,), (40, channels), (channels,))]
+    return SparseAutoencoder(*arrays, kind=kind, k=5, address=address)

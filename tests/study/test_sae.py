@@ -1,6 +1,7 @@
 """Sparse autoencoders: planted directions are found, files are SAELens', and what stands in for an activation is judged by the loss."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ from posttrainllm.study.sae import CONFIG as SETTINGS
 from posttrainllm.study.sae import WEIGHTS, SparseAutoencoder, sparse, their_name
 from posttrainllm.study.sae_train import SAESettings, SAETrainer
 from tests.study.by_hand import made
+from tests.study.golden import small
 
 PLANTED, WIDTH, ACTIVE = 64, 32, 3
+GOLDEN = dict(np.load(Path(__file__).resolve().parents[1] / "golden" / "sae.npz"))
 CONFIG = GPTConfig(layers=2, channels=24, heads=3, context=20, vocabulary=61, batch=2)
 TEXT = np.arange(400) * 7 % 61
 
@@ -129,12 +132,6 @@ def test_topk_keeps_the_largest_and_nothing_below_zero():
     assert sparse(pre, "l1", 2).tolist() == [[3, 0, 2, 5], [0, 0, 0, 0.5]]
 
 
-def small(kind="topk", address="blocks.1.resid_post", channels=24):
-    rng = np.random.default_rng(3)
-    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in ((channels, 40), (40,), (40, channels), (channels,))]
-    return SparseAutoencoder(*arrays, kind=kind, k=5, address=address)
-
-
 @pytest.mark.parametrize("kind", ["topk", "l1"])
 def test_it_comes_back_from_its_files(tmp_path, kind):
     made_here = small(kind)
@@ -144,6 +141,18 @@ def test_it_comes_back_from_its_files(tmp_path, kind):
     assert again(x).tobytes() == made_here(x).tobytes() and again.address == made_here.address and again.kind == kind
     said = json.loads((tmp_path / "sae" / SETTINGS).read_text())
     assert said["architecture"] == {"topk": "topk", "l1": "standard"}[kind] and said["metadata"]["hook_name"] == "blocks.1.hook_resid_post"
+
+
+@pytest.mark.parametrize("kind", ["topk", "l1"])
+def test_saelens_says_the_same_of_it(kind):
+    """What SAELens computes with our files (tests/golden/sae.npz, made by make_sae.py), and its own files read here."""
+    ours, theirs = small(kind), SparseAutoencoder.from_files(GOLDEN[f"{kind} {SETTINGS}"].tobytes(), GOLDEN[f"{kind} {WEIGHTS}"].tobytes())
+    for each in (ours, theirs):
+        acts = each.encode(GOLDEN["x"])
+        assert np.array_equal(acts > 0, GOLDEN[f"{kind} acts"] > 0)
+        for got, golden in ((acts, GOLDEN[f"{kind} acts"]), (each.decode(acts), GOLDEN[f"{kind} y"])):
+            assert np.abs(got - golden).max() < 1e-6 * np.abs(golden).max() * 24**0.5
+    assert theirs.address == ours.address and theirs.kind == kind
 
 
 def test_names_there():

@@ -9,7 +9,7 @@ from posttrainllm.errors import ConfigError
 from posttrainllm.model.config import GPTConfig
 from tests.study.by_hand import forward as by_hand
 from tests.study.by_hand import made, weights_of
-from tests.study.test_sae import small
+from tests.study.golden import small
 
 CONFIG = GPTConfig(layers=2, channels=24, heads=3, context=20, vocabulary=256, batch=2)
 TOKENS = [7, 3, 3, 60, 0, 12]

@@ -18,6 +18,8 @@ from ..store.safetensors import SafeTensors, encode
 KINDS = ("topk", "l1")
 CONFIG, WEIGHTS = "cfg.json", "sae_weights.safetensors"
 _THEIRS = {"topk": "topk", "l1": "standard"}
+LAYOUT = "6.54.12"
+"""SAELens' version whose layout this is; without one it takes a file for an old one's and drops the metadata."""
 
 
 def sparse(pre, kind: str, k: int):
@@ -84,7 +86,7 @@ class SparseAutoencoder:
         settings = {
             "d_in": self.channels, "d_sae": self.features, "dtype": "float32", "device": "cpu", "apply_b_dec_to_input": True,
             "normalize_activations": "none", "reshape_activations": "none", "architecture": _THEIRS[self.kind],
-            "metadata": {"hook_name": their_name(self.address), "posttrainllm_address": self.address} | metadata,
+            "metadata": {"sae_lens_version": LAYOUT, "hook_name": their_name(self.address), "posttrainllm_address": self.address} | metadata,
         }  # fmt: skip
         if self.kind == "topk":
             settings |= {"k": self.k, "rescale_acts_by_decoder_norm": False}
