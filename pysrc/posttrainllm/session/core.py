@@ -13,14 +13,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from .. import __version__
-from ..compile.tape import address
 from ..configs import load
 from ..data.corpus import Corpus
-from ..errors import ConfigError, DataError, PostTrainError, StoreError
+from ..errors import ConfigError, PostTrainError, StoreError
 from ..model.config import GPTConfig
 from ..model.live import GPT, RESERVE_BYTES
-from ..model.program import LOSS, Program, training_step
-from ..train.settings import default_learning_rate, training_settings
+from ..model.program import Program
 from .adapters import Adapters
 from .comparing import Comparing
 from .engines import Engines
@@ -29,6 +27,7 @@ from .inside import Inside
 from .job import Job
 from .memorising import Memorising
 from .messages import checked
+from .planning import Planning, rate_of
 from .runs import Runs
 from .tokens import Tokens
 from .training import Training
@@ -61,10 +60,13 @@ class Session:
             "corpus.bundled": self._corpus_bundled,
             "corpus.text": self._corpus_text,
             "corpus.file": self._corpus_file,
-            "plan": self._plan,
             "engine.use": self.engines.use,
         }
+<<<<<<< ours
         for part in (self.training, self.runs, self.tokens, self.writing, self.tuning, self.adapters, self.comparing, self.memorising, self.inside):
+=======
+        for part in (Planning(self), self.training, self.runs, self.tokens, self.writing, self.tuning, self.adapters, self.comparing, self.memorising):
+>>>>>>> theirs
             self._handlers |= part.handlers()
 
     @property
@@ -137,7 +139,7 @@ class Session:
 
     async def measure(self, machine) -> None:
         """How fast a machine is that no model uses yet: what plans are reckoned by."""
-        self.rate_flops = await _rate(machine)
+        self.rate_flops = await rate_of(machine)
 
     async def serve(self) -> None:
         """Handle requests until `close`; train and write in between."""
@@ -209,49 +211,12 @@ class Session:
         except StoreError as error:
             self.fail(error)
 
-    # Plan and model
+    # The model
 
     def config_of(self, preset: str | None, config: dict | None) -> GPTConfig:
         """The GPTConfig a request names (default medium), with the vocabulary of the tokenizer that is chosen."""
         chosen = GPTConfig.from_dict(config) if config is not None else GPTConfig.preset(preset or "medium")
         return chosen if self.tokens.tokenizer.name == "bytes" else replace(chosen, vocabulary=self.tokens.tokenizer.vocabulary)
-
-    async def _plan(self, identity: int | None, preset=None, config=None, training=None) -> None:
-        chosen = self.config_of(preset, config)
-        settings = training_settings(training, chosen.channels)
-        program = Program(chosen)
-        memory = program.memory()
-        fits, reason = True, None
-        reach = self.host.reach_of(program)
-        if reach is not None:
-            fits = False
-            reason = (
-                f"This needs {reach.need_bytes / 1e6:,.0f} MB{reach.of_what}, and this page can use {reach.limit_bytes / 1e6:,.0f} MB. "
-                "Choose a smaller size or a smaller batch."
-            )
-        seconds = program.step.plan.graph.flops() / self.rate_flops if self.rate_flops else None
-        warnings, corpus = [], self.tokens.text()
-        if corpus is not None:
-            warnings = corpus.advice(chosen)
-            try:
-                corpus.check(chosen)
-            except DataError as error:
-                warnings.append(str(error))
-        step_tokens = chosen.batch * chosen.context
-        self.emit(
-            "planned",
-            reply_to=identity,
-            parameters=chosen.parameter_count(),
-            memory=memory,
-            fits=fits,
-            reason=reason,
-            ms_per_step_estimate=seconds and 1000 * seconds,
-            seconds_estimate=seconds and seconds * settings["steps"],
-            tokens_per_step=step_tokens,
-            default_learning_rate=default_learning_rate(chosen.channels),
-            passes_over_corpus=corpus and settings["steps"] * step_tokens / max(1, len(corpus.train)),
-            warnings=warnings,
-        )
 
     async def prepare(self, model: GPT) -> None:
         """Compile a model's tapes, telling how far it is."""
@@ -306,22 +271,3 @@ class Session:
                 place, f"weights, gradients and activations fit {short.limit_bytes:,} bytes", f"they need {short.need_bytes:,}{short.of_what}",
                 "choose a smaller size or a smaller batch", code="E-CONFIG-PLAN",
             )
-
-
-async def _rate(machine) -> float:
-    """FLOP/s that a step of this machine reaches, from one step of `small` (about 2.4 GFLOP). 0 where it cannot say."""
-    if machine.name == "reference":
-        return 0.0
-    step = training_step(GPTConfig.preset("small", batch=4))
-    machine.allocate(step.plan.region_bytes)
-    for value in (step.tokens, step.targets):
-        machine.upload(address(value), bytes(value.nbytes))
-    waits = hasattr(machine, "load_all_async")
-    loaded = (await machine.load_all_async([step.tape]))[0] if waits else machine.load(step.tape)
-    best = float("inf")
-    for _ in range(3):
-        began = time.perf_counter()
-        machine.replay(loaded)
-        await machine.download_async(address(LOSS), 4) if waits else machine.download(address(LOSS), 4)
-        best = min(best, time.perf_counter() - began)
-    return step.plan.graph.flops() / best

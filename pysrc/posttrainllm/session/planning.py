@@ -1,0 +1,80 @@
+"""What a run would cost before it begins: parameters, memory, time, and what should be known of text and size. Event: planned."""
+
+from __future__ import annotations
+
+import time
+
+from ..compile.tape import address
+from ..errors import DataError
+from ..model.config import GPTConfig
+from ..model.program import LOSS, Program, training_step
+from ..train.settings import default_learning_rate, training_settings
+
+
+class Planning:
+    """Answers `plan`, by the speed that the engine in use has shown."""
+
+    def __init__(self, session) -> None:
+        self._session = session
+
+    def handlers(self) -> dict:
+        """Request kinds and what handles them."""
+        return {"plan": self.plan}
+
+    async def plan(self, identity, preset=None, config=None, training=None) -> None:
+        """plan: what these choices would cost, before anything is made."""
+        session = self._session
+        chosen = session.config_of(preset, config)
+        settings = training_settings(training, chosen.channels)
+        program = Program(chosen)
+        memory = program.memory()
+        fits, reason = True, None
+        reach = session.host.reach_of(program)
+        if reach is not None:
+            fits = False
+            reason = (
+                f"This needs {reach.need_bytes / 1e6:,.0f} MB{reach.of_what}, and this page can use {reach.limit_bytes / 1e6:,.0f} MB. "
+                "Choose a smaller size or a smaller batch."
+            )
+        seconds = program.step.plan.graph.flops() / session.rate_flops if session.rate_flops else None
+        warnings, corpus = [], session.tokens.text()
+        if corpus is not None:
+            warnings = corpus.advice(chosen)
+            try:
+                corpus.check(chosen)
+            except DataError as error:
+                warnings.append(str(error))
+        step_tokens = chosen.batch * chosen.context
+        session.emit(
+            "planned",
+            reply_to=identity,
+            parameters=chosen.parameter_count(),
+            memory=memory,
+            fits=fits,
+            reason=reason,
+            ms_per_step_estimate=seconds and 1000 * seconds,
+            seconds_estimate=seconds and seconds * settings["steps"],
+            tokens_per_step=step_tokens,
+            default_learning_rate=default_learning_rate(chosen.channels),
+            passes_over_corpus=corpus and settings["steps"] * step_tokens / max(1, len(corpus.train)),
+            warnings=warnings,
+        )
+
+
+async def rate_of(machine) -> float:
+    """FLOP/s that a step of this machine reaches, from one step of `small` (about 2.4 GFLOP). 0 where it cannot say."""
+    if machine.name == "reference":
+        return 0.0
+    step = training_step(GPTConfig.preset("small", batch=4))
+    machine.allocate(step.plan.region_bytes)
+    for value in (step.tokens, step.targets):
+        machine.upload(address(value), bytes(value.nbytes))
+    waits = hasattr(machine, "load_all_async")
+    loaded = (await machine.load_all_async([step.tape]))[0] if waits else machine.load(step.tape)
+    best = float("inf")
+    for _ in range(3):
+        began = time.perf_counter()
+        machine.replay(loaded)
+        await machine.download_async(address(LOSS), 4) if waits else machine.download(address(LOSS), 4)
+        best = min(best, time.perf_counter() - began)
+    return step.plan.graph.flops() / best
