@@ -62,11 +62,7 @@ class Session:
             "corpus.file": self._corpus_file,
             "engine.use": self.engines.use,
         }
-<<<<<<< ours
-        for part in (self.training, self.runs, self.tokens, self.writing, self.tuning, self.adapters, self.comparing, self.memorising, self.inside):
-=======
-        for part in (Planning(self), self.training, self.runs, self.tokens, self.writing, self.tuning, self.adapters, self.comparing, self.memorising):
->>>>>>> theirs
+        for part in (Planning(self), self.training, self.runs, self.tokens, self.writing, self.tuning, self.adapters, self.comparing, self.memorising, self.inside):
             self._handlers |= part.handlers()
 
     @property
