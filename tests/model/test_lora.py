@@ -5,6 +5,7 @@ import pytest
 
 from posttrainllm.backends.reference import ReferenceMachine
 from posttrainllm.compile import Graph
+from posttrainllm.decode.generate import write
 from posttrainllm.errors import ConfigError, DeviceOutOfMemoryError, FormatError
 from posttrainllm.model.adapted import lora
 from posttrainllm.model.config import GPTConfig
@@ -311,6 +312,17 @@ def test_a_cached_token_has_the_whole_texts_bits(any_machine, name, targets):
         model.forget_cache()
         assert same(model, logits(model, tokens[:first])[-1], expected[first - 1])
         assert same(model, logits(model, tokens, len(tokens) - first), expected[first:])
+
+
+def test_a_draft_writes_the_same_text_with_an_adapter(machine):
+    """The base drafts for the model that was tuned on it: greedy text is the same, token by token."""
+    base = made(machine, CONFIGS["many heads"])
+    model = tuned(base, adapter=random_adapter(CONFIGS["many heads"], scale=0.1))
+    how = {"prompt": "a", "tokens": 60, "temperature": 0}
+    plain = [piece.text for piece in write(model, **how)]
+    drafted = list(write(model, draft=base, ahead=4, **how))
+    assert "".join(piece.text for piece in drafted) == "".join(plain)
+    assert 0 < drafted[-1].acceptance.accepted < drafted[-1].acceptance.proposed
 
 
 def test_a_change_of_adapter_or_strength_empties_the_cache(base):

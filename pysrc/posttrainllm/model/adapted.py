@@ -79,7 +79,8 @@ class Adapted:
     async def attach_async(
         self, what: LoRAConfig | Adapter, *, training: bool = True, seed: int = 42, name: str = "adapter", any_base: bool = False
     ) -> None:
-        """Take an adapter on, in place: the base's weights stay where they are, and gradients and moments shrink to the adapter's.
+        """Take an adapter on, in place: the base's weights stay where they are, and gradients and moments are the adapter's alone
+        (an engine that had room for more keeps it: a model made for writing has none).
 
         A LoRAConfig begins a new one, which changes no logit yet, from `seed`. Strength becomes 1. The moments of a run of the base are
         lost: save it before. Raises ConfigError where an Adapter does not fit (any_base: only its sizes must), DeviceOutOfMemoryError
