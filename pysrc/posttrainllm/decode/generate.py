@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # a text without a constraint needs none of it, and the tab's
     from .constrain import Constraint, Guide, State
     from .speculative import Acceptance
 
-AHEAD = 4
+AHEAD = 5
 """Tokens that a draft proposes at a time: see docs/log.md, Speculative decoding."""
 
 
