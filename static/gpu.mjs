@@ -1,7 +1,7 @@
 // WebGPU for Python: regions as buffers, and a tape as one closure a step. Python describes each dispatch once (pipeline,
 // bindings, workgroups); replay() encodes them all without crossing back. Runs in a worker of a browser and in Node on Dawn.
 
-import { Steps, SUBMIT_MS } from "./gpu_steps.mjs";
+import { Steps, SUBMIT_MS, timeReplays } from "./gpu_steps.mjs";
 
 const UNIFORM_STRIDE_BYTES = 256;
 const MOST_SCOPES = 128; // of submits whose errors nobody waited for yet
@@ -244,36 +244,9 @@ class Engine {
     await this.settle();
   }
 
-  /**
-   * Milliseconds of one run of each of these lists of calls, over `repeats` in a row, by the GPU's own clock. Needs timestamp-query;
-   * a browser may round its times to 100 µs.
-   */
-  async timeReplays(lists, repeats) {
-    const count = 2 * lists.length;
-    const queries = this.device.createQuerySet({ type: "timestamp", count });
-    const resolved = this.make(8 * count, GPUBufferUsage.QUERY_RESOLVE | GPUBufferUsage.COPY_SRC);
-    const encoder = this.device.createCommandEncoder();
-    [...lists].forEach((calls, number) => {
-      const pass = encoder.beginComputePass({
-        timestampWrites: { querySet: queries, beginningOfPassWriteIndex: 2 * number, endOfPassWriteIndex: 2 * number + 1 },
-      });
-      for (let turn = 0; turn < repeats; turn += 1) {
-        for (const [pipeline, group, x, y, z] of calls) {
-          pass.setPipeline(pipeline);
-          pass.setBindGroup(0, group);
-          pass.dispatchWorkgroups(x, y, z);
-        }
-      }
-      pass.end();
-    });
-    encoder.resolveQuerySet(queries, 0, count, resolved, 0);
-    this.guarded(() => this.queue.submit([encoder.finish()]));
-    this.buffers.set("ticks", resolved);
-    const ticks = new BigUint64Array((await this.read("ticks", 0, 8 * count)).buffer);
-    this.buffers.delete("ticks");
-    resolved.destroy();
-    queries.destroy();
-    return JSON.stringify([...lists].map((_, i) => Number(ticks[2 * i + 1] - ticks[2 * i]) / 1e6 / repeats));
+  /** Milliseconds of one run of each of these lists of calls; see gpu_steps.mjs. */
+  timeReplays(lists, repeats) {
+    return timeReplays(this, lists, repeats);
   }
 
   /** Gives back the pipelines that only `losers` use (lists of prepared tapes' keys). */

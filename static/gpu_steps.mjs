@@ -1,4 +1,4 @@
-// Training steps on a GPU, several a submit: what static/gpu.mjs's Engine.steps gives.
+// What static/gpu.mjs has done by the block or by the clock: training steps, several a submit; and times of tapes.
 
 export const SUBMIT_MS = 100; // a submit is kept shorter than this: drivers end longer ones, and a screen waits for them
 const TOGETHER_MS = 2;
@@ -90,4 +90,36 @@ export class Steps {
     }
     return whole;
   }
+}
+
+/**
+ * Milliseconds of one run of each of these lists of calls, over `repeats` in a row, by the GPU's own clock. Needs timestamp-query;
+ * a browser may round its times to 100 µs.
+ */
+export async function timeReplays(engine, lists, repeats) {
+  const count = 2 * lists.length;
+  const queries = engine.device.createQuerySet({ type: "timestamp", count });
+  const resolved = engine.make(8 * count, GPUBufferUsage.QUERY_RESOLVE | GPUBufferUsage.COPY_SRC);
+  const encoder = engine.device.createCommandEncoder();
+  [...lists].forEach((calls, number) => {
+    const pass = encoder.beginComputePass({
+      timestampWrites: { querySet: queries, beginningOfPassWriteIndex: 2 * number, endOfPassWriteIndex: 2 * number + 1 },
+    });
+    for (let turn = 0; turn < repeats; turn += 1) {
+      for (const [pipeline, group, x, y, z] of calls) {
+        pass.setPipeline(pipeline);
+        pass.setBindGroup(0, group);
+        pass.dispatchWorkgroups(x, y, z);
+      }
+    }
+    pass.end();
+  });
+  encoder.resolveQuerySet(queries, 0, count, resolved, 0);
+  engine.guarded(() => engine.queue.submit([encoder.finish()]));
+  engine.buffers.set("ticks", resolved);
+  const ticks = new BigUint64Array((await engine.read("ticks", 0, 8 * count)).buffer);
+  engine.buffers.delete("ticks");
+  resolved.destroy();
+  queries.destroy();
+  return JSON.stringify([...lists].map((_, i) => Number(ticks[2 * i + 1] - ticks[2 * i]) / 1e6 / repeats));
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -19,8 +18,9 @@ from .gpu.memory import Memory
 from .gpu.options import Options
 from .gpu.ranges import TokenCheck
 from .gpu.shader import for_naga
-from .gpu.upkeep import HALTED_BYTE, LAST_SCALE_BYTE, SCALE_BYTE, Upkeep
+from .gpu.upkeep import Upkeep
 from .webgpu_adapter import Watch, dashed, native_limits, open_adapter
+from .webgpu_state import gradient_scale, loss_scale, reset_guard, set_loss_scale
 from .webgpu_steps import Pace, StepQueue
 from .webgpu_timing import forget, key_of, time_replays
 
@@ -238,21 +238,7 @@ class WebGPUMachine:
         """Load tapes without subgroups from now on."""
         self.options = replace(self.options, subgroups=False)
 
-    def reset_guard(self) -> None:
-        """Let steps change the weights again after a gradient norm that was not finite stopped them."""
-        self._call(self._queue.write_buffer, self._buffers[STATE], HALTED_BYTE, bytes(4))
-
-    def gradient_scale(self) -> float:
-        """What the gradients of the step before are multiplied by: the loss scale in f16, else 1."""
-        return struct.unpack("<f", self._call(self._queue.read_buffer, self._buffers[STATE], LAST_SCALE_BYTE, 4))[0]
-
-    def loss_scale(self) -> tuple[float, float]:
-        """(loss scale, good steps since it changed): what a run in half precision goes on with."""
-        return struct.unpack("<2f", self._call(self._queue.read_buffer, self._buffers[STATE], SCALE_BYTE, 8))
-
-    def set_loss_scale(self, scale: float, good_steps: float) -> None:
-        """Go on with these."""
-        self._call(self._queue.write_buffer, self._buffers[STATE], 0, self._upkeep.state(scale, good_steps))
+    reset_guard, gradient_scale, loss_scale, set_loss_scale = reset_guard, gradient_scale, loss_scale, set_loss_scale
 
     def check_bounds(self, loaded: Loaded, bounds) -> None:
         """Raise DataError where a block's tokens or targets leave the vocabulary."""
