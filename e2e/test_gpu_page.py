@@ -53,6 +53,21 @@ def end_of_chart(page: Page) -> str:
     return page.inner_text("#legend-train").rpartition(" ")[2]
 
 
+def test_the_largest_sizes_come_and_go_with_the_engine(open_page):
+    page = open_page(fake=ON_GPU)
+    shared = {"kind": "engine", "engine": ON_GPU["engines"][0], "engines": ON_GPU["engines"], "step": None, "memory": None}
+    medium = {"layers": 4, "channels": 128, "heads": 4, "context": 128, "batch": 16, "parameters": 842_496}
+    largest = {"layers": 12, "channels": 768, "heads": 12, "context": 1024, "batch": 4, "parameters": 86_000_000}
+    expect(page.locator("#preset-gpt2")).to_have_count(0)
+    post(page, shared | {"presets": {"gpt2": largest, "medium": medium}})
+    expect(page.locator("#preset-gpt2")).to_have_count(1)
+    page.check("#preset-gpt2", force=True)
+    expect(page.locator("#plan-facts")).to_contain_text("86,000,000")
+    post(page, shared | {"presets": {"medium": medium}})
+    expect(page.locator("#preset-gpt2")).to_have_count(0)
+    expect(page.locator("#preset-medium")).to_be_checked()
+
+
 def test_the_panel_says_what_computes(open_page):
     page = open_page(fake=ON_GPU | {"hold": 10})
     panel(page)
