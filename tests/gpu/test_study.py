@@ -5,6 +5,9 @@ import pytest
 
 from posttrainllm import study
 from posttrainllm.model.config import GPTConfig
+from posttrainllm.study.sae_engine import Products
+from posttrainllm.study.sae_train import gradients
+from posttrainllm.waiting import now
 from tests.study.by_hand import forward as by_hand
 from tests.study.by_hand import made, weights_of
 
@@ -56,3 +59,17 @@ def test_lens_and_maps(model):
     there = by_hand(weights_of(model), CONFIG, TOKENS)["logits"]
     assert study.next_token(model, TOKENS).tokens[0] == there[-1].argmax()
     assert np.abs(study.ablate(model, TOKENS).change).max() > 0.01
+
+
+@pytest.mark.parametrize("kind", ["topk", "l1"])
+def test_an_autoencoders_products(model, kind):
+    """Beside NumPy in double precision, twice, so that what the first left is seen."""
+    rng = np.random.default_rng(0)
+    shapes = {"encoder": (24, 40), "encoder_bias": (40,), "decoder": (40, 24), "bias": (24,)}
+    products = Products(model, 24, 40, 19)
+    for _ in range(2):
+        w = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+        x = rng.standard_normal((19, 24)).astype(np.float32)
+        _, error, found = now(products.gradients(w, x, kind, 7, 0.7))
+        _, expected, golden = gradients({name: each.astype(np.float64) for name, each in w.items()}, x.astype(np.float64), kind, 7, 0.7)
+        assert near(error, expected) and all(near(found[name], golden[name]) for name in shapes)

@@ -11,7 +11,9 @@ from posttrainllm.errors import ConfigError, DataError, FormatError, ShapeError
 from posttrainllm.model.config import GPTConfig
 from posttrainllm.study.sae import CONFIG as SETTINGS
 from posttrainllm.study.sae import WEIGHTS, SparseAutoencoder, sparse, their_name
-from posttrainllm.study.sae_train import SAESettings, SAETrainer
+from posttrainllm.study.sae_engine import Products
+from posttrainllm.study.sae_train import SAESettings, SAETrainer, gradients
+from posttrainllm.waiting import now
 from tests.study.by_hand import made
 from tests.study.golden import small
 
@@ -115,15 +117,41 @@ def test_its_gradients_are_those_of_its_loss():
         error = acts @ w["decoder"] + w["bias"] - x
         return (error**2).sum() / len(x) + l1 * acts.sum() / len(x)
 
-    from posttrainllm.study.sae_train import gradients
-
-    _, _, found = gradients(w, x, "l1", 9, l1)
-    for name, gradient in found.items():
+    _, _, by = gradients(w, x, "l1", 9, l1)
+    for name, gradient in by.items():
         for at in list(np.ndindex(gradient.shape))[::3]:
             moved = [{**w, name: w[name].copy()} for _ in range(2)]
             for each, sign in zip(moved, (1, -1)):
                 each[name][at] += sign * 1e-6
             assert np.isclose((loss(moved[0]) - loss(moved[1])) / 2e-6, gradient[at], rtol=1e-5, atol=1e-7), (name, at)
+
+
+@pytest.mark.parametrize(("kind", "l1"), [("topk", 0.0), ("l1", 0.7)])
+def test_an_engines_products_are_numpys(any_machine, kind, l1):
+    """Two batches, so that what the first left is seen; the model beside it keeps its logits."""
+    model = made(any_machine, CONFIG)
+    before = bytes(model.logits([1, 2, 3]))
+    rng = np.random.default_rng(0)
+    shapes = {"encoder": (24, 40), "encoder_bias": (40,), "decoder": (40, 24), "bias": (24,)}
+    products = Products(model, 24, 40, 19)
+    for _ in range(2):
+        w = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+        x = rng.standard_normal((19, 24)).astype(np.float32)
+        acts, error, found = now(products.gradients(w, x, kind, 7, l1))
+        double = {name: each.astype(np.float64) for name, each in w.items()}
+        expected = gradients(double, x.astype(np.float64), kind, 7, l1)
+        pairs = {"acts": (acts, expected[0]), "error": (error, expected[1])} | {name: (found[name], expected[2][name]) for name in shapes}
+        for name, (got, golden) in pairs.items():
+            assert got.shape == golden.shape and np.abs(got - golden).max() < 2e-6 * np.abs(golden).max() * 40**0.5, name
+    assert bytes(model.logits([1, 2, 3])) == before
+
+
+def test_planted_directions_are_found_with_an_engine(machine):
+    directions, rows = planted(rows=8_000)
+    model = made(machine, CONFIG)
+    trainer = SAETrainer(rows, settings(steps=700, features=80), products=Products(model, WIDTH, 80, 512))
+    list(trainer.run())
+    assert found(directions, trainer.autoencoder).mean() >= 0.95
 
 
 def test_topk_keeps_the_largest_and_nothing_below_zero():

@@ -1,4 +1,6 @@
-"""Training a sparse autoencoder on rows of activations, in NumPy; a generator of reports, as the model's own training is.
+"""Training a sparse autoencoder on rows of activations: a generator of reports, as the model's own training is.
+
+The products run on the model's engine (sae_engine.py) where one is given, else in NumPy; the rest is NumPy.
 
 Rows are scaled so that their mean length is sqrt(C), which makes one set of settings fit every model and layer; the scale is
 folded into the weights at the end. Decoder rows keep length 1. A feature that has not fired for a while is made anew where the
@@ -9,12 +11,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict, dataclass
 
 from ..configs import load
 from ..errors import ConfigError
 from ..ops.lazy import np
+from ..waiting import each_now
 from .sae import KINDS, SparseAutoencoder, sparse
 
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
@@ -108,9 +111,12 @@ def gradients(w: dict, x, kind: str, k: int, l1: float):
 
 
 class SAETrainer:
-    """Training on rows x [N,C] (float32). `run` gives reports; `autoencoder` is what there is so far, fit for rows as they came."""
+    """Training on rows x [N,C] (float32). `run` gives reports; `autoencoder` is what there is so far, fit for rows as they came.
 
-    def __init__(self, rows, settings: SAESettings, address: str = "") -> None:
+    products: a sae_engine.Products for batches of min(settings.batch, N) rows, or None for NumPy.
+    """
+
+    def __init__(self, rows, settings: SAESettings, address: str = "", products=None) -> None:
         rows = np.ascontiguousarray(rows, np.float32)
         if rows.ndim != 2 or len(rows) < 2:
             raise ConfigError("sae", "rows of activations [N,C], two at least", f"{list(rows.shape)} came", "read some more text")
@@ -118,7 +124,7 @@ class SAETrainer:
         channels, features = rows.shape[1], settings.features
         self._rng = np.random.default_rng(settings.seed)
         self._scale = math.sqrt(channels) / float(np.sqrt((rows.astype(np.float64) ** 2).sum(1)).mean() or 1.0)
-        self._rows = rows
+        self._rows, self._products = rows, products
         decoder = self._unit(self._rng.standard_normal((features, channels)).astype(np.float32))
         centre = (rows.mean(0) * self._scale).astype(np.float32)
         self._weights = {"encoder": decoder.T.copy(), "encoder_bias": np.zeros(features, np.float32), "decoder": decoder, "bias": centre}
@@ -142,9 +148,13 @@ class SAETrainer:
 
     def run(self) -> Iterator[SAEReport]:
         """Train to the end; a report every REPORT_STEPS steps and after the last."""
+        return each_now(self.run_async())
+
+    async def run_async(self) -> AsyncIterator[SAEReport]:
+        """`run`, for code that awaits; between reports it may be left alone, and goes on from there when asked again."""
         started = time.perf_counter()
         while self.step < self.settings.steps:
-            last = self._one()
+            last = await self._one()
             if self.step % REPORT_STEPS == 0 or self.step == self.settings.steps:
                 yield self._report(*last, time.perf_counter() - started)
 
@@ -160,9 +170,12 @@ class SAETrainer:
         done = self.step / self.settings.steps
         return self.settings.learning_rate * min(1.0, (self.step + 1) / (WARMUP * self.settings.steps + 1), max(0.0, (1 - done) / DECAY))
 
-    def _one(self):
+    async def _one(self):
         s, w, x = self.settings, self._weights, self._batch()
-        acts, error, found = gradients(w, x, s.kind, s.k, s.l1)
+        if self._products is None:
+            acts, error, found = gradients(w, x, s.kind, s.k, s.l1)
+        else:
+            acts, error, found = await self._products.gradients(w, x, s.kind, s.k, s.l1)
         # Along a row of the decoder nothing is to be gained, since its length is put back to 1.
         found["decoder"] -= (found["decoder"] * w["decoder"]).sum(1, keepdims=True) * w["decoder"]
         rate = self._rate()

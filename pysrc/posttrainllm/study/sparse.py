@@ -11,6 +11,7 @@ from .addresses import place_of
 from .picture import label, shade
 from .running import Run, labels_of
 from .sae import SparseAutoencoder
+from .sae_engine import Products
 from .sae_train import SAESettings, SAETrainer
 from .weights import weight_async
 
@@ -50,14 +51,17 @@ async def activations_async(model, tokens, address: str, count: int = ROWS, seed
 async def sae_trainer_async(model, tokens, address: str, rows: int = ROWS, **settings) -> SAETrainer:
     """`sae_trainer`, for code that awaits."""
     made = SAESettings.of(**settings)
-    return SAETrainer(await activations_async(model, tokens, address, rows, made.seed), made, address)
+    found = await activations_async(model, tokens, address, rows, made.seed)
+    half = getattr(model.machine, "precision", "f32") != "f32"
+    products = None if half else Products(model, found.shape[1], made.features, min(made.batch, len(found)))
+    return SAETrainer(found, made, address, products)
 
 
 def sae_trainer(model, tokens, address: str, rows: int = ROWS, **settings) -> SAETrainer:
     """Read activations at `address` over a text's tokens and get ready to train a sparse autoencoder on them.
 
         trainer = sae_trainer(model, corpus.train, "blocks.2.resid_post", k=16)
-        for report in trainer.run(): print(report)
+        for report in trainer.run(): print(report)        # the products on the model's engine
         print(recovered(model, corpus.validation, trainer.autoencoder))
 
     Raises ConfigError, DataError.
