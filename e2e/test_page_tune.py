@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 
 from e2e.conftest import error, heard, let_through, phase, quiet, sent
 from e2e.test_page_access import CONTRAST, UNLABELLED
+from e2e.test_page_views import RUNS
 
 ADAPTER = {"adapter_id": "old", "name": "Dickens", "how": "text", "rank": 4, "step": 200, "steps": 200, "parameters": 8192, "bytes": 41_000,
            "updated": "2026-11-30T18:00:00Z", "validation_loss_nats": 1.9, "fits": True, "note": ""}
@@ -197,6 +198,14 @@ def test_adapters_are_chosen_and_changed(open_page):
     assert [each["adapter_id"] for each in sent(page, "adapters.use")] == ["old", "other", ""]
 
 
+def test_deleting_a_run_tells_of_its_adapters(open_page):
+    page = open_page(fake={"runs": [RUNS[0] | {"adapters": 2}]})
+    page.click("#tab-runs")
+    expect(page.locator("#run-a .facts")).to_contain_text("2 adapters")
+    page.click("#run-a-delete")
+    expect(page.locator("#run-a .question")).to_contain_text("and its 2 adapters for good?")
+
+
 def test_an_adapter_that_cannot_be_used(open_page, tmp_path):
     page = trained(open_page, {"adapters": [ADAPTER], "fail": {"use": "It was made for another model.", "adapter": "This is no adapter: it holds no adapter_config.json."}})
     page.click("#adapter-old")
@@ -236,14 +245,18 @@ def test_comparing(open_page):
     assert {name: request[name] for name in ("prompt", "tokens", "temperature", "seed")} == {"prompt": "ROMEO:", "tokens": 60, "temperature": 0.8, "seed": 7}
 
 
-def test_stopping_a_comparison(open_page):
-    page = trained(open_page, {"adapters": [ADAPTER], "gates": ["compare"]})
+def test_stopping_a_comparison_and_a_check(open_page):
+    page = trained(open_page, {"adapters": [ADAPTER], "gates": ["compare", "memorise"]})
     page.check("#adapter-old")
     heard(page, "adapters", 2)
     page.click("#compare-start")
     expect(page.locator("#compare-stats")).to_have_text("The tuned model writes…")
     page.click("#compare-stop")
     expect(page.locator("#compare-stats")).to_have_text("Stopped by you.")
+    page.click("#memorise-start")
+    heard(page, "memorise.progress")
+    page.click("#memorise-stop")
+    expect(page.locator("#memorise-stats")).to_have_text("Stopped by you.")
 
 
 def test_the_check_for_reciting(open_page):
@@ -266,14 +279,6 @@ def test_the_check_for_reciting(open_page):
     heard(page, "memorised", 2)
     first, second = [{name: each[name] for name in each if name not in ("kind", "id")} for each in sent(page, "memorise.start")]
     assert first == {"prefixes": 20} and second == {"prefixes": 20, "tokens": 16, "of": "base"}
-
-
-def test_stopping_the_check(open_page):
-    page = trained(open_page, {"gates": ["memorise"]})
-    page.click("#memorise-start")
-    heard(page, "memorise.progress")
-    page.click("#memorise-stop")
-    expect(page.locator("#memorise-stats")).to_have_text("Stopped by you.")
 
 
 def test_the_trainer_ends_in_a_tune(open_page):

@@ -3,19 +3,49 @@
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 from random import Random
 
 import pytest
 from playwright.sync_api import expect
 
-from e2e.conftest import REAL_MS, phase, quiet
+from e2e.conftest import REAL_MS, heard, phase, quiet
 
 pytestmark = pytest.mark.slow
 
 FIRST = "the cat sat on the mat and looked at the moon. " * 300
 WORDS = "we sail the salt seas south and sing so softly while stars shine over silent shores".split()
 SECOND = " ".join(Random(1).choices(WORDS, k=1500))  # which does not repeat itself: else nothing of it was never seen
+
+
+def trained(page) -> None:
+    """A tiny model on the first text, on the Tune view."""
+    page.context.set_default_timeout(REAL_MS)
+    page.check("#corpus-paste", force=True)
+    page.fill("#corpus-text", FIRST)
+    page.check("#preset-tiny", force=True)
+    page.fill("#setting-steps", "200")
+    page.click("#settings summary")
+    page.fill("#setting-learning_rate", "0.004")
+    page.click("#train-start")
+    expect(page.locator("#stat-step")).to_have_text("200 of 200", timeout=REAL_MS)
+    phase(page, "ended")
+    page.click("#tab-tune")
+    quiet(page)
+
+
+def opened(page) -> None:
+    """Another day: the run is opened; its adapters are in the list, none of them on."""
+    page.reload()
+    page.wait_for_selector("#engine.ready")
+    page.click("#tab-runs")
+    quiet(page)
+    page.locator("#runs-list li").first.get_by_role("button", name="Open").click()
+    phase(page, "ended")
+    page.click("#tab-tune")
+    quiet(page)
+    assert page.is_checked("#adapter-none")
 
 
 def compared(page) -> tuple[str, str]:
@@ -27,19 +57,7 @@ def compared(page) -> tuple[str, str]:
 
 def test_tune_compare_export_reload_and_swap_in(open_page, tmp_path):
     page = open_page()
-    page.context.set_default_timeout(REAL_MS)
-    page.check("#corpus-paste", force=True)
-    page.fill("#corpus-text", FIRST)
-    page.check("#preset-tiny", force=True)
-    page.fill("#setting-steps", "200")
-    page.click("#settings summary")
-    page.fill("#setting-learning_rate", "0.004")
-    page.click("#train-start")
-    expect(page.locator("#stat-step")).to_have_text("200 of 200", timeout=REAL_MS)
-    phase(page, "ended")
-
-    page.click("#tab-tune")
-    quiet(page)
+    trained(page)
     expect(page.locator("#tune-facts")).to_contain_text("1,536 trainable parameters")
     page.fill("#tune-text", SECOND)
     page.fill("#tune-name", "sailing")
@@ -66,17 +84,8 @@ def test_tune_compare_export_reload_and_swap_in(open_page, tmp_path):
     with zipfile.ZipFile(io.BytesIO(file.read_bytes())) as archive:
         assert sorted(archive.namelist()) == ["adapter_config.json", "adapter_model.safetensors"]
 
-    # Another day: the run is opened, its adapter is in the list and off; on, it writes what it wrote.
-    page.reload()
-    page.wait_for_selector("#engine.ready")
-    page.click("#tab-runs")
-    quiet(page)
-    page.locator("#runs-list li").first.get_by_role("button", name="Open").click()
-    phase(page, "ended")
-    page.click("#tab-tune")
-    quiet(page)
+    opened(page)
     expect(page.locator("#adapters-list")).to_contain_text("sailing")
-    assert page.is_checked("#adapter-none")
     page.get_by_role("radio", name="sailing").check()
     expect(page.locator("#tune-status")).to_contain_text("with the adapter “sailing”", timeout=REAL_MS)
     page.fill("#compare-prompt", "the ")
@@ -103,3 +112,22 @@ def test_tune_compare_export_reload_and_swap_in(open_page, tmp_path):
     page.click("#memorise-start")
     expect(page.locator("#memorise-stats")).to_have_text("Done, on “second text”.", timeout=REAL_MS)
     expect(page.locator("#memorise-rows tr")).to_have_count(6)
+
+
+def test_a_reload_in_the_middle_keeps_the_last_save(open_page):
+    page = open_page()
+    trained(page)
+    page.evaluate("tell({ kind: 'settings', id: 0, save_every_seconds: 1 })")
+    page.fill("#tune-text", SECOND)
+    page.fill("#tune-name", "cut off")
+    page.fill("#tune-steps", "100000")
+    page.click("#tune-start")
+    heard(page, "tune.saved", 2)  # the first is of step 0
+    page.on("dialog", lambda dialog: dialog.accept())  # it asks before it leaves
+    opened(page)
+    facts = page.inner_text("#adapters-list li:nth-child(2) .facts")
+    step = int(re.search(r"step ([\d,]+) of 100,000", facts)[1].replace(",", ""))
+    assert step > 0
+    page.get_by_role("radio", name="cut off").check()
+    base, tuned = compared(page)
+    assert base != tuned

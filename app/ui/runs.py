@@ -82,6 +82,8 @@ def _facts(run):
         parts.append("loss " + fmt.fixed(run["loss_nats"], 3))
     if run.get("bytes"):
         parts.append(fmt.size(run["bytes"]))
+    if run.get("adapters"):
+        parts.append(fmt.plural(run["adapters"], "adapter"))
     when = _when(run.get("updated"))
     if when:
         parts.append("saved " + when)
@@ -195,7 +197,8 @@ def _rename_form(run):
 def _question(run):
     run_id = run["run_id"]
     row = make("div", cls="actions question", role="group", aria_label="Delete this run?")
-    row.appendChild(make("span", "Delete “" + str(run.get("name") or run_id) + "” for good?"))
+    also = " and its " + fmt.plural(run["adapters"], "adapter") if run.get("adapters") else ""
+    row.appendChild(make("span", "Delete “" + str(run.get("name") or run_id) + "”" + also + " for good?"))
     row.appendChild(button("Keep it", lambda event: _asked(run, "delete"), id="run-" + run_id + "-keep"))
 
     def delete(event):

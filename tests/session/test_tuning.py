@@ -190,6 +190,13 @@ def test_a_reload_in_the_middle_keeps_the_last_save():
             await asker.call("adapters.use", "adapters", adapter_id=row["adapter_id"])
             base, with_adapter = await compared(asker)
             assert base != with_adapter
+            assert (await asker.call("runs.list", "runs"))["runs"][0]["adapters"] == 1
+            await asker.call("corpus.text", "corpus", text=TEXT, name="hamlet")
+            await asker.call("runs.continue", "opened", run_id=run_id, steps=3)
+            await asker.wait("stopped")
+            (row,) = (await listed(asker))["adapters"]
+            assert row["fits"] and "other weights" in row["note"], "its base has been trained since"
+            await asker.call("adapters.use", "adapters", adapter_id=row["adapter_id"])
             await asker.call("runs.delete", "runs", run_id=run_id)
             assert await adapters.list() == [], "its adapters go with a run"
 

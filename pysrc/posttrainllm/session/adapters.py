@@ -17,8 +17,8 @@ from ..store.buffers import Tensor
 from ..store.checkpoint import Checkpoint
 from ..train.merging import merged_checkpoint
 from ..train.state import adapter_of
+from .exports import file_name
 from .putting_on import put_on
-from .runs import file_name
 
 UNSAVED = "unsaved"
 MOST_STRENGTH = 2.0
@@ -190,6 +190,7 @@ class Adapters:
         if adapter_id == self._session.tuning.held_id:
             raise ConfigError("delete", "an adapter that is not being tuned", "this one is", "stop the tune first")
         await self.store.delete(adapter_id)
+        await self._session.runs.sweep_texts()
         if adapter_id == self.chosen:
             await self._use(identity)
         else:
@@ -228,9 +229,7 @@ class Adapters:
         from .adapter_files import packed
 
         adapter = await self.load(adapter_id)
-        data = packed(adapter)
-        buffer = self._session.host.join([data], len(data))
-        self._session.emit("exported", buffer, reply_to=identity, name=f"{file_name(adapter.name)}.zip", bytes=len(data))
+        self._session.exports.give(identity, [packed(adapter)], f"{file_name(adapter.name)}.zip")
 
     async def _import(self, identity, buffer, name: str = "adapter") -> None:
         """adapters.import: such an archive (in a folder of it, too), or adapter_model.safetensors alone where its metadata has the rest."""

@@ -22,6 +22,7 @@ from ..model.program import Program
 from .adapters import Adapters
 from .comparing import Comparing
 from .engines import Engines
+from .exports import Exports
 from .host import Host
 from .inside import Inside
 from .job import Job
@@ -52,6 +53,7 @@ class Session:
         self.runs = Runs(self)
         self.tokens = Tokens(self)
         self.tuning, self.adapters = Tuning(self), Adapters(self)
+        self.exports = Exports(self)
         self.comparing, self.memorising = Comparing(self), Memorising(self)
         self.inside = Inside(self)
         self._closed = False
@@ -62,7 +64,8 @@ class Session:
             "corpus.file": self._corpus_file,
             "engine.use": self.engines.use,
         }
-        for part in (Planning(self), self.training, self.runs, self.tokens, self.writing, self.tuning, self.adapters, self.comparing, self.memorising, self.inside):
+        parts = (self.runs, self.exports, self.training, self.tuning, self.adapters, self.comparing, self.memorising)
+        for part in (Planning(self), self.tokens, self.writing, self.inside, *parts):
             self._handlers |= part.handlers()
 
     @property

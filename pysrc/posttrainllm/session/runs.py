@@ -1,6 +1,6 @@
 """Saved runs as a Session does them: hold one open while it is live, list, open, continue, rename, copy, delete, move in and out.
 
-Events: runs (the list), opened, saved, exported.
+Events: runs (the list), opened, saved.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from ..model.config import GPTConfig
 from ..model.live import RESERVE_BYTES
 from ..model.program import Program
 from ..store.bits import bytes_per_token
-from ..store.buffers import nbytes
-from ..store.checkpoint import Checkpoint, history_text
+from ..store.checkpoint import Checkpoint
 from ..store.runs import Run, RunInfo
 from ..train.state import check_run, checkpoint_of, model_of, trainer_of
 from .tokens import facts_of
@@ -39,8 +38,6 @@ class Runs:
             "runs.rename": self._rename,
             "runs.duplicate": self._duplicate,
             "runs.delete": self._delete,
-            "runs.export": self._export,
-            "runs.history": self._history,
             "runs.import": self._import,
         }
 
@@ -96,7 +93,8 @@ class Runs:
     async def rows(self) -> list[dict]:
         """The list as the page shows it."""
         try:
-            return [self._row(info) for info in await self.store.list()]
+            kept = [info.id.rpartition(".")[0] for info in await self._session.host.adapters.list()]
+            return [self._row(info) | {"adapters": kept.count(info.id)} for info in await self.store.list()]
         except StoreError as error:
             self._session.fail(error)
             return []
@@ -259,11 +257,11 @@ class Runs:
             self._session.drop_model()
         await self.store.delete(run_id)
         await self._session.adapters.delete_of(run_id)
-        await self._sweep_texts()
+        await self.sweep_texts()
         await self.tell(identity)
 
-    async def _sweep_texts(self) -> None:
-        """Forget texts that no run needs. A run that cannot be read may need any, so then all stay."""
+    async def sweep_texts(self) -> None:
+        """Forget texts that no run and no adapter needs. A run that cannot be read may need any, so then all stay."""
         found = await self.store.list()
         if all(info.state in ("good", "empty") for info in found):
             wanted = {info.corpus_sha256 for info in [*found, *await self._session.host.adapters.list()]}
@@ -272,24 +270,6 @@ class Runs:
             await self._session.host.sweep_texts(wanted)
 
     # Moving in and out
-
-    async def _export(self, identity, run_id: str) -> None:
-        chunks = [self._session.host.own(chunk) async for chunk in self.store.export(run_id)]
-        name = {row["run_id"]: row["name"] for row in await self.rows()}.get(run_id, run_id)
-        total = sum(nbytes(chunk) for chunk in chunks)
-        buffer = self._session.host.join(chunks, total)
-        self._session.emit("exported", buffer, reply_to=identity, name=f"{file_name(name)}.safetensors", bytes=total)
-
-    async def _history(self, identity, run_id: str) -> None:
-        run = self._held if self.held_id == run_id else await self.store.open(run_id)
-        try:
-            checkpoint = run.load()
-        finally:
-            if run is not self._held:
-                run.close()
-        data = history_text(checkpoint).encode()
-        buffer = self._session.host.join([data], len(data))
-        self._session.emit("exported", buffer, reply_to=identity, name=f"{file_name(checkpoint.name)} history.txt", bytes=len(data))
 
     async def _import(self, identity, buffer, name: str = "") -> None:
         run_id = await self.store.import_(buffer)
@@ -301,9 +281,3 @@ class Runs:
                 await self.store.delete(run_id)
                 await self.tell()
                 raise
-
-
-def file_name(name: str) -> str:
-    """A run's name as a file's: no separators, no control characters."""
-    kept = "".join(c if c.isalnum() or c in " -_.,()" else "_" for c in name).strip(" .")
-    return kept[:80] or "run"

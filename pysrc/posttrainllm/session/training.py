@@ -122,7 +122,7 @@ class Training(Job):
         if sample_every_seconds is not None:
             self.live_sample.every_seconds = max(0.0, sample_every_seconds)
         if save_every_seconds is not None:
-            self.save_every_seconds = max(1.0, save_every_seconds)
+            self.save_every_seconds = self._session.tuning.save_every_seconds = max(1.0, save_every_seconds)
 
     async def _keep(self) -> bool:
         return self._session.runs.save(self.trainer)
