@@ -16,7 +16,6 @@ from ..backends.base import Machine
 from ..data.corpus import Corpus
 from ..errors import ConfigError
 from ..model.adapted import lora as adapted
-from ..model.config import GPTConfig
 from ..model.live import GPT
 from ..model.lora import Adapter, LoRAConfig
 from ..model.program import Program
