@@ -3,9 +3,11 @@
 import * as chart from './chart.mjs';
 import * as tuneChart from './tune_chart.mjs';
 import * as spans from './spans.mjs';
+import * as inside from './inside.mjs';
+import * as insideDraw from './inside_draw.mjs';
 import { isolate, keepFresh, applyUpdate as swapVersion, onOffline } from './offline.mjs';
 
-export { chart, spans, tuneChart };
+export { chart, inside, insideDraw, spans, tuneChart };
 
 const RUN = 0;
 let worker = null;
@@ -123,6 +125,7 @@ function receive(event) {
     tuneChart.push(event.rows ?? []);
     delete event.rows;
   }
+  if (event.kind.startsWith('inside.')) inside.hold(event);
   if (event.kind === 'split') {
     spans.hold(event.tokens ?? []);
     event.shown = event.tokens?.length ?? 0;

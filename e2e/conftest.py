@@ -45,7 +45,7 @@ RECORDER = """{
   window.sent = [];
   window.heard = {};
   window.unanswered = new Set();
-  const asks = /^(corpus\\..*|plan|tokens\\.(use|load|split|merges)|write\\.check|tune\\.plan|adapters\\..*|runs\\.(list|open|rename|delete))$/;
+  const asks = /^(corpus\\..*|plan|tokens\\.(use|load|split|merges)|write\\.check|tune\\.plan|adapters\\..*|inside\\..*|runs\\.(list|open|rename|delete))$/;
   const post = Worker.prototype.postMessage;
   window.tell = (message) => post.call(window.trainer, message);
   Worker.prototype.postMessage = function (message, transfer) {

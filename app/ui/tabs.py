@@ -4,7 +4,7 @@ import js
 
 from dom import el, on, show
 
-NAMES = ["train", "write", "tokens", "tune", "runs"]
+NAMES = ["train", "write", "tokens", "tune", "inside", "runs"]
 current = "train"
 
 _watchers = []

@@ -1,0 +1,176 @@
+"""The Inside view on the fake trainer: each of its views by pointer and by keyboard, in words as well as in pictures."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from e2e.conftest import SLOW, error, heard, let_through, phase, quiet, sent, stepping
+from e2e.test_page_access import CONTRAST, UNLABELLED
+from e2e.test_page_views import RUNS
+
+TEXT = "ROMEO: O Romeo, Romeo!"
+
+
+def looking(open_page, view: str = "attention", fake: dict | None = None, **options) -> Page:
+    """A page with a model that was just trained, on one of the Inside view's views."""
+    page = open_page(fake={"steps": 20} | (fake or {}), **options)
+    page.click("#train-start")
+    phase(page, "ended")
+    page.click("#tab-inside")
+    page.check(f"#inside-view-{view}", force=True)
+    expect(page.locator(f"#inside-{view}")).to_be_visible()
+    quiet(page)
+    return page
+
+
+def test_nothing_to_look_at_yet(open_page):
+    page = open_page(fake={"gates": ["boot"]}, wait=False)
+    page.click("#tab-inside")
+    page.click("#inside-look")
+    error(page, "inside", "still loading")
+    let_through(page, "boot")
+    page.wait_for_selector("#engine.ready")
+    page.click("#inside-look")
+    error(page, "inside", "There is no model yet")
+    assert not page.evaluate("sent.filter((each) => each.kind.startsWith('inside.')).length")
+
+
+def test_attention_says_in_words_what_it_draws(open_page):
+    page = looking(open_page)
+    expect(page.locator("#inside-status")).to_have_text("shakespeare-medium, at step 20: 2 layers, 3 heads in each, 22 tokens of text.")
+    expect(page.locator("#attention-heads canvas")).to_have_count(3)
+    expect(page.locator("#attention-says")).to_have_text("Layer 0, head 0 looks at the token before: 70 % of what it takes, against 5.0 % by chance.")
+    expect(page.locator("#attention-from")).to_contain_text("From “!” at position 21 it takes 70.0 % from “o” (20)")
+    assert page.locator("#attention-lines path").count() == 1, "lines from 2 % on"
+    page.check("#attention-head-2", force=True)
+    expect(page.locator("#attention-from")).to_contain_text("it takes 90.0 % from “R” (0)")
+    expect(page.locator("#attention-says")).to_contain_text("none of the known habits")
+    assert "layer 0, head 2" in page.get_attribute("#attention-map", "aria-label")
+    page.click("#attention-table-box summary")
+    rows = page.locator("#attention-rows tr")
+    expect(rows).to_have_count(22)
+    expect(rows.nth(2)).to_have_text("2 “M”90.0 % from “R” (0), 5.0 % from “O” (1), 5.0 % from itself")
+    page.get_by_role("button", name="Layer 1, head 2").click()
+    expect(page.locator("#attention-says")).to_contain_text("looks at what came after the same token before: 62 %")
+    assert page.is_checked("#attention-layer-1") and page.is_checked("#attention-head-2")
+    assert [each.get("layer") for each in sent(page, "inside.attention")] == [0, 1] and len(sent(page, "inside.heads")) == 1
+    page.click("#attention-scores-box summary")
+    expect(page.locator("#attention-scores tr")).to_have_count(7)
+
+
+def test_attention_by_pointer_keyboard_and_position(open_page):
+    page = looking(open_page)
+    readout = page.locator("#attention-readout")
+    page.locator("#attention-map").hover(position={"x": 30, "y": 30})
+    expect(readout).to_have_text("Head 0: “R” at position 0 takes 100.00 % from “R” at position 0.")
+    page.focus("#attention-head-0")
+    page.keyboard.press("Tab")
+    expect(page.locator("#attention-map")).to_be_focused()
+    expect(readout).to_contain_text("at position 0 takes")
+    for key, words in (("ArrowDown", "“O” at position 1 takes 70.00 % from “R” at position 0"), ("ArrowRight", "takes 30.00 % from “O” at position 1"),
+                       ("ArrowDown", "“M” at position 2 takes 70.00 % from “O” at position 1"), ("Home", "from “R” at position 0"), ("End", "from “M” at position 2")):
+        page.keyboard.press(key)
+        expect(readout).to_contain_text(words)
+    expect(page.locator("#announce")).to_contain_text("from “M” at position 2")
+    asked = len(sent(page, "inside.attention"))
+    page.locator("#inside-strip button").nth(4).click()
+    expect(page.locator("#attention-from")).to_contain_text("From “O” at position 4")
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator("#attention-from")).to_contain_text("From “E” at position 3")
+    expect(page.locator("#inside-strip button").nth(3)).to_be_focused()
+    page.locator("#attention-lines text").nth(8).click()
+    expect(page.locator("#attention-from")).to_contain_text("From “␣” at position 8")
+    assert len(sent(page, "inside.attention")) == asked, "what is there needs no question"
+
+
+def test_no_head_has_a_habit_yet(open_page):
+    page = looking(open_page, fake={"unformed": True})
+    expect(page.locator("#attention-named")).to_have_text("No head is beyond the thresholds yet. Habits form with training.")
+
+
+def test_layer_by_layer(open_page):
+    page = looking(open_page, "lens")
+    expect(page.locator("#lens-says")).to_have_text("On this text the loss falls from 4.20 nats at the embedding to 0.70 after the last layer.")
+    rows = page.locator("#lens-cells tbody tr")
+    expect(rows).to_have_count(3)
+    expect(rows.nth(0).locator("td").first).to_have_text("a17 % · 8th")
+    expect(rows.nth(2).locator("td").first).to_have_text("O50 % ✓")
+    expect(page.locator("#lens-cells tfoot th").nth(1)).to_have_text("O")
+    readout = page.locator("#lens-readout")
+    rows.nth(1).locator("td").nth(3).hover()
+    expect(readout).to_contain_text("After “E” at position 3, layer 0 says: “a” 33.3 %, “␣” 13.3 %, “O” 6.7 %")
+    expect(readout).to_contain_text("“O” came, which it has at 6.67 %, in place 3.")
+    page.focus("#inside-view-lens")
+    page.keyboard.press("Tab")
+    expect(page.locator("#lens-cells")).to_be_focused()
+    expect(readout).to_contain_text("After “!” at position 21, layer 1 says")
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowUp")
+    expect(readout).to_contain_text("After “R” at position 0, layer 0 says")
+    page.locator("#inside-strip button").nth(5).click()
+    expect(readout).to_contain_text("After “:” at position 5, layer 1 says")
+    page.fill("#inside-text", "a")
+    expect(page.locator("#lens-says")).to_contain_text("nothing came next")
+
+
+def test_a_text_that_is_refused_and_the_next_that_is_not(open_page):
+    page = looking(open_page)
+    page.fill("#inside-text", "x" * 70)
+    error(page, "inside", "1 to 64 tokens")
+    expect(page.locator("#inside-attention")).to_be_hidden()
+    page.fill("#inside-text", "a<b>b")
+    expect(page.locator("#inside-strip button")).to_have_text(list("a<b>b"))
+    page.fill("#inside-text", "")
+    error(page, "inside", "Type a text")
+
+
+def test_an_answer_that_comes_late_does_not_win(open_page):
+    page = looking(open_page, fake={})
+    page.evaluate("tell({ kind: 'test.shut', gate: 'inside' })")
+    page.fill("#inside-text", "first")
+    heard(page, "inside.attention", 1)
+    page.wait_for_function("sent.filter((each) => each.kind === 'inside.attention').at(-1).text === 'first'")
+    page.fill("#inside-text", "second")
+    page.wait_for_function("sent.filter((each) => each.kind === 'inside.attention').at(-1).text === 'second'")
+    let_through(page, "inside")
+    expect(page.locator("#inside-strip button")).to_have_count(6)
+    quiet(page)
+    expect(page.locator("#inside-strip button")).to_have_text(list("second"))
+
+
+def test_while_it_trains_and_with_another_run(open_page):
+    page = open_page(fake={"runs": RUNS} | SLOW)
+    page.click("#train-start")
+    stepping(page, 3)
+    page.click("#tab-inside")
+    expect(page.locator("#inside-attention")).to_be_visible()
+    quiet(page)
+    asked = len(sent(page, "inside.attention"))
+    stepping(page, int(page.inner_text("#inside-status").split("step ")[1].split(":")[0].replace(",", "")) + 20)
+    assert len(sent(page, "inside.attention")) == asked, "steps alone ask nothing"
+    page.click("#inside-look")
+    heard(page, "inside.attention", asked + 1)
+    page.click("#tab-train")
+    page.click("#train-stop")
+    phase(page, "ended")
+    page.click("#tab-runs")
+    quiet(page)
+    page.click("#run-a-open")
+    phase(page, "ended")
+    page.click("#tab-inside")
+    heard(page, "inside.attention", asked + 2)
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_contrast_labels_and_width(open_page, width, scheme):
+    page = looking(open_page, viewport={"width": width, "height": 740}, color_scheme=scheme, reduced_motion="reduce")
+    for view in page.locator("#inside-views input").evaluate_all("(all) => all.map((each) => each.value)"):
+        page.check(f"#inside-view-{view}", force=True)
+        expect(page.locator(f"#inside-{view}")).to_be_visible()
+        quiet(page)
+        page.evaluate("document.querySelectorAll('main details').forEach((each) => { each.open = true; })")
+        assert page.evaluate(CONTRAST) == [], view
+        assert page.evaluate(UNLABELLED) == [], view
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, view
