@@ -1,7 +1,7 @@
 // The loss of a tune, in training and on what was kept aside: one small uPlot. Rows arrive straight from the worker.
 let plot = null;
 let total = 1;
-let rows = []; // [step, loss] in training, in step order
+let rows = []; // [step, loss, running mean] in training, in step order
 let evals = []; // [step, loss] on what was kept aside
 let building = null;
 
@@ -39,18 +39,21 @@ function options() {
     scales: { x: { time: false, range: () => [0, total] }, y: { range: (_, low, high) => (low == null ? [0, 1] : [Math.max(0, low - 0.05 * (high - low + 0.1)), high + 0.05 * (high - low + 0.1)]) } },
     series: [
       {},
-      { stroke: css('--train'), width: 2, points: { show: false }, spanGaps: true },
+      { stroke: css('--train'), width: 1, alpha: 0.3, points: { show: false }, spanGaps: true },
+      { stroke: css('--train'), width: 2.25, points: { show: false }, spanGaps: true },
       { stroke: css('--validation'), width: 2, spanGaps: true, points: { show: true, size: 6, fill: css('--validation'), stroke: css('--validation') } },
     ],
     axes: [{ ...axis, size: 30, space: 60 }, { ...axis, size: 44, values: (_, marks) => marks.map((mark) => +mark.toFixed(3)) }],
   };
 }
 
-/** Both curves over one list of steps. */
+/** The curves over one list of steps. */
 function columns() {
   const steps = [...new Set([...rows, ...evals].map(([step]) => step))].sort((a, b) => a - b);
-  const [training, validation] = [new Map(rows), new Map(evals)];
-  return [steps, steps.map((step) => training.get(step) ?? null), steps.map((step) => validation.get(step) ?? null)];
+  const training = new Map(rows.map((row) => [row[0], row]));
+  const validation = new Map(evals);
+  const column = (at) => steps.map((step) => training.get(step)?.[at] ?? null);
+  return [steps, column(1), column(2), steps.map((step) => validation.get(step) ?? null)];
 }
 
 function draw() {
@@ -63,7 +66,9 @@ const MOST_POINTS = 4000; // beyond this every second one goes: the picture is t
 export function push(more) {
   for (const [step, loss] of more) {
     while (rows.length && rows.at(-1)[0] >= step) rows.pop();
-    rows.push([step, Number.isFinite(loss) ? loss : null]);
+    const value = Number.isFinite(loss) ? loss : null;
+    const before = rows.at(-1)?.[2] ?? value;
+    rows.push([step, value, value == null ? before : before + Math.max(0.06, 1 / (1 + rows.length / 2)) * (value - before)]);
   }
   if (rows.length > MOST_POINTS) rows = rows.filter((_, i) => i % 2 === 0);
   draw();

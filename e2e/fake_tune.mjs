@@ -25,7 +25,7 @@ async function tuneOn(request) {
   const { steps } = { ...globalThis.tuning.training[request.how], ...request.training };
   const adapter = { adapter_id: `a${kept.length + 1}`, name: request.name ?? `my ${request.how}`, how: request.how, ...request.adapter, step: 0, steps, parameters: 8192, bytes: 41_000,
     updated: '2026-11-30T18:00:00Z', validation_loss_nats: null, fits: true, note: '' };
-  post({ kind: 'tune.started', reply_to: request.id, name: adapter.name, run_id: run.run_id, how: request.how, step: 0, steps, trainable: 8192, parameters: 842496, notes: [] });
+  post({ kind: 'tune.started', reply_to: request.id, name: adapter.name, run_id: run.run_id, how: request.how, step: 0, steps, trainable: 8192, parameters: 842496, notes: [], memory: scenario.memory ?? null });
   chosen = adapter.adapter_id;
   strength = 1;
   kept = [adapter, ...kept];

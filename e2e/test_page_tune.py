@@ -51,7 +51,7 @@ def test_nothing_to_tune_yet(open_page):
 
 def test_tuning_on_a_second_text(open_page):
     page = trained(open_page, {"tune_hold": 12})
-    expect(page.locator("#tune-facts")).to_have_text("8,192 trainable parameters, 0.97 % of the model’s 842,496; 32.8 kB to keep.")
+    expect(page.locator("#tune-facts")).to_have_text("8,192 trainable parameters, 0.97 % of the model’s 842,496; 32.8 kB as a file.")
     page.click("#tune-start")
     error(page, "tune", "There is nothing to learn from yet")
     page.fill("#tune-text", "It was the best of times. " * 40)
@@ -297,6 +297,7 @@ def test_the_trainer_ends_in_a_tune(open_page):
 def test_contrast_labels_and_width(open_page, width, scheme):
     page = trained(open_page, {"adapters": [ADAPTER, STRANGE]}, viewport={"width": width, "height": 740}, color_scheme=scheme, reduced_motion="reduce")
     page.check("#adapter-old")
+    expect(page.locator("#tune-status")).to_contain_text("with the adapter")
     page.check("#tune-how-pairs", force=True)
     page.click("#tune-start")
     expect(page.locator("#tune-error")).to_contain_text("nothing to learn")

@@ -244,9 +244,10 @@ def start():
     for which in CHOICES:
         on("engine-" + which, "click", lambda event, which=which: _use(which))
     # `failed` among them: what was asked for came to nothing, and so did its compiling.
-    for kind in ("started", "step", "opened", "stopped", "failed"):
+    for kind in ("started", "step", "opened", "stopped", "failed", "adapters", "tune.started", "tune.step"):
         wire.on(kind, _settled_perhaps)
     for kind, handler in (("ready", _ready), ("engine", _engine), ("preparing", _preparing), ("started", _started), ("step", _stepped)):
         wire.on(kind, handler)
-    wire.on("opened", lambda event: _memory(event.get("memory")))
+    for kind, handler in (("tune.started", _started), ("tune.step", _stepped), ("opened", lambda event: _memory(event.get("memory")))):
+        wire.on(kind, handler)
     state.watch(_changed)

@@ -72,7 +72,7 @@ def _planned(event):
         return
     share = event["trainable"] / max(1, event["parameters"]) * 100
     text("tune-facts", fmt.plural(event["trainable"], "trainable parameter") + ", " + fmt.significant(share, 2) + " % of the model’s "
-         + fmt.count(event["parameters"]) + "; " + fmt.size(event["bytes"]) + " to keep.")
+         + fmt.count(event["parameters"]) + "; " + fmt.size(event["bytes"]) + " as a file.")
 
 
 def _ready(event):
