@@ -16,6 +16,8 @@ from .sae_train import SAESettings, SAETrainer
 from .weights import weight_async
 
 ROWS, JUDGED_TOKENS, BROWSED_TOKENS = 65_536, 8_192, 32_768
+RARE = (0.0003, 0.02)
+"""Shares of tokens between which a feature is taken to mean something of its own; features outside come last."""
 
 
 def windows(tokens, context: int, count: int, seed: int):
@@ -186,7 +188,8 @@ async def features_async(
     acts = np.concatenate([autoencoder.encode((await Run(model, each).read([place]))[place.address]) for each in _batches(model, rows)])
     density, most = (acts > 0).mean((0, 1)), acts.max((0, 1))
     if indices is None:
-        indices = np.argsort(-np.where(density > 0, most * np.sqrt(density), -1), kind="stable")[:20]
+        rare = (density >= RARE[0]) & (density <= RARE[1])
+        indices = np.argsort(-np.where(rare, most, most - most.max() - 1), kind="stable")[:20]
     promoted = None
     if place.dims == "TC":
         promoted = autoencoder.decoder @ ((await weight_async(model, "wte.weight")) * await weight_async(model, "ln_f.weight")).T
@@ -213,6 +216,7 @@ async def features_async(
 
 def features(model, tokens, autoencoder: SparseAutoencoder, indices=None, **how) -> list[Feature]:
     """What features respond to, over about `count` of a text's tokens: `contexts` windows each, from `around` tokens before where it
-    fires most, and the `top` tokens it promotes. `indices` default to twenty that fire strongly and not rarely. Raises ConfigError, DataError.
+    fires most, and the `top` tokens it promotes. `indices` default to the twenty that fire most strongly
+    among those that fire seldom. Raises ConfigError, DataError.
     """
     return now(features_async(model, tokens, autoencoder, indices, **how))
