@@ -17,6 +17,7 @@ _HOMES = {
     "changed": "steering",
     "contributions": "lens",
     "features": "sparse",
+    "flow": "stops",
     "head_scores": "attention",
     "logit_lens": "lens",
     "next_token": "lens",
@@ -29,7 +30,7 @@ _HOMES = {
     "steer": "steering",
 }
 _TWINS = (
-    "ablate", "contributions", "features", "head_scores", "logit_lens", "next_token", "patch", "patterns", "recovered", "run",
+    "ablate", "contributions", "features", "flow", "head_scores", "logit_lens", "next_token", "patch", "patterns", "recovered", "run",
     "sae_trainer",
 )  # fmt: skip
 _HOMES |= {f"{name}_async": _HOMES[name] for name in _TWINS}
