@@ -58,7 +58,8 @@ def sample(
     with contextlib.ExitStack() as models:
         model = models.enter_context(_model(source, device, threads, adapter, strength))
         if draft is not None:
-            how = how | {"draft": models.enter_context(_model(draft, device, threads))}
+            beside = "cpu" if device == "webgpu" else device  # a draft's single rows wait longer for a GPU than they take
+            how = how | {"draft": models.enter_context(_model(draft, beside, threads))}
         constraint = None
         for kind, rule in given.items():
             constraint = read_file(kind, rule, vocabulary_of(model.tokenizer), whitespace)

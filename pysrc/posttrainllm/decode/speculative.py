@@ -13,7 +13,8 @@ shader over each row in the same order. Across engines there is no such promise,
 Sampled: a proposal x that the draft drew with probability q(x) stays with probability min(1, p(x)/q(x)), where p is the model's
 distribution after the same penalty, constraint and filters; in place of a refused one comes a token by max(0, p - q). So the text
 has exactly the distribution of one written without a draft, though the same seed gives another text. A draft that knows
-nothing costs time only, and so does one that is larger than the model.
+nothing costs time only, and so does one that is larger than the model. Beside a model on a GPU a small draft is quicker on the CPU
+engine: each of its passes is over one row, and a round trip to the GPU takes longer than that (docs/log.md).
 """
 
 from __future__ import annotations
