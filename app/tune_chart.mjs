@@ -68,7 +68,7 @@ export function push(more) {
     while (rows.length && rows.at(-1)[0] >= step) rows.pop();
     const value = Number.isFinite(loss) ? loss : null;
     const before = rows.at(-1)?.[2] ?? value;
-    rows.push([step, value, value == null ? before : before + Math.max(0.06, 1 / (1 + rows.length / 2)) * (value - before)]);
+    rows.push([step, value, value == null ? before : before + Math.max(0.12, 1 / (1 + rows.length / 2)) * (value - before)]);
   }
   if (rows.length > MOST_POINTS) rows = rows.filter((_, i) => i % 2 === 0);
   draw();

@@ -109,6 +109,12 @@ def test_answers_typed_in(open_page):
     page.click("#tune-row-1-remove")
     page.click("#tune-start")
     expect(page.locator("#tune-status")).to_contain_text("Finished 40 steps")
+    page.click("#compare-start")
+    expect(page.locator("#compare-stats")).to_contain_text("Done")
+    page.uncheck("#compare-ask")
+    page.click("#compare-start")
+    heard(page, "compare.wrote", 4)
+    assert [each.get("ask") for each in sent(page, "compare.start")] == [True, None]
     rows = [{"prompt": "Who is there?", "response": "Nay, answer me."}, {"prompt": "Long live?", "response": "The king!"}]
     assert sent(page, "tune.start")[0]["rows"] == rows
 

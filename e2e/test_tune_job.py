@@ -129,5 +129,6 @@ def test_a_reload_in_the_middle_keeps_the_last_save(open_page):
     step = int(re.search(r"step ([\d,]+) of 100,000", facts)[1].replace(",", ""))
     assert step > 0
     page.get_by_role("radio", name="cut off").check()
+    quiet(page)
     base, tuned = compared(page)
     assert base != tuned

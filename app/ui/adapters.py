@@ -23,7 +23,7 @@ def _show(event):
     state.adapter = None
     for each in event.get("adapters") or []:
         if each["adapter_id"] == event.get("chosen"):
-            state.adapter = {"adapter_id": each["adapter_id"], "name": each.get("name"), "strength": event.get("strength", 1.0)}
+            state.adapter = {"adapter_id": each["adapter_id"], "name": each.get("name"), "how": each.get("how"), "strength": event.get("strength", 1.0)}
     _draw()
     state.changed()
 

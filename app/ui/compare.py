@@ -39,11 +39,20 @@ def _start(event=None):
     _title()
     text("compare-stats", "The base writes…")
     _buttons()
-    return wire.send("compare.start", {"prompt": prompt, "tokens": tokens, "temperature": temperature, "seed": seed}, "compare", answered=_answered)
+    fields = {"prompt": prompt, "tokens": tokens, "temperature": temperature, "seed": seed}
+    if _asks() and el("compare-ask").checked:
+        fields["ask"] = True
+    return wire.send("compare.start", fields, "compare", answered=_answered)
+
+
+def _asks():
+    """Whether the adapter that is on has learned from prompts and answers."""
+    return bool(state.adapter) and state.adapter.get("how") in ("pairs", "preferences")
 
 
 def _title():
     adapter = state.adapter
+    show("compare-ask-box", _asks())
     line = "Tuned"
     if adapter:
         line += ": " + str(adapter["name"]) + ("" if adapter["strength"] == 1 else " at " + fmt.fixed(adapter["strength"]))

@@ -9,7 +9,7 @@ from dom import button, chosen, el, empty, make, on, show, text
 
 HINTS = {
     "text": "Any text in the voice or on the subject it should learn. A few pages are enough to see a change.",
-    "pairs": "It learns the answer to each prompt, and is not judged on the prompts themselves.",
+    "pairs": "It learns the answer to each prompt, and is not judged on the prompts. To ask it under Write, end the prompt with a line break.",
     "preferences": "Two answers to each prompt: it learns to prefer the better one (DPO), staying close to the base.",
 }
 FIELDS = {

@@ -109,8 +109,10 @@ async def compared_with(asker, adapter_id):
 @scenario
 async def test_answers_typed_in_and_from_a_file(asker):
     rows = [{"prompt": f"say {n}", "response": f"it is {n}"} for n in range(12)]
-    stopped = await tuned(asker, how="pairs", text=None, rows=rows, name="")
+    stopped = await tuned(asker, how="pairs", text=None, rows=rows, name="", training={"steps": 150, "learning_rate": 0.02})
     assert stopped["reason"] == "finished" and stopped["name"] == "answers"
+    _, answer = await compared(asker, prompt="say 3", ask=True, tokens=60)
+    assert answer.startswith("it is") and "\n\n" not in answer, answer
     data = b"prompt,response\n" + b"".join(b"a%d,b%d\n" % (n, n) for n in range(12))
     asker.ask("tune.start", how="pairs", buffer=data, file_name="some.csv", training={"steps": 3})
     assert (await asker.wait("tune.started"))["name"] == "some.csv"

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 
+from ..data.pairs import Template
 from ..decode.generate import write_async
 from ..errors import ConfigError, DeviceError
 from .writing import TURN_SECONDS
@@ -28,13 +29,17 @@ class Comparing:
         """Request kinds and what handles them."""
         return {"compare.start": self._start, "compare.stop": self._stop}
 
-    async def _start(self, identity, prompt: str, tokens: int = 200, **sampler) -> None:
-        """compare.start: the sampler's settings are write.start's."""
+    async def _start(self, identity, prompt: str, tokens: int = 200, ask: bool = False, **sampler) -> None:
+        """compare.start: the sampler's settings are write.start's. ask: put the prompt as it is put where answers are learned, up to the
+        end of the answer."""
         session = self._session
         session.adapters.require_rest("compare")
         if session.adapters.chosen is None:
             raise ConfigError("compare", "an adapter that is on", "there is none", "tune one, or choose one under Adapters")
         sampler["seed"] = sampler.get("seed", 1)
+        if ask:
+            template = Template()
+            prompt, sampler["stop"] = template.ask(prompt), template.end
         session.stop_writing()
         self._how, self._request = (prompt, tokens, sampler), identity
         write_async(session.model, prompt, tokens, **sampler)  # a wrong setting is told before anything changes

@@ -9,6 +9,7 @@ from __future__ import annotations
 from ..errors import ConfigError
 
 TEXT, WHOLE, NUMBER, OBJECT, LIST, BUFFER = "text", "a whole number", "a number", "an object", "a list", "a buffer"
+FLAG = "true or false"
 
 REQUESTS: dict[str, dict[str, str]] = {
     "corpus.bundled": {},
@@ -67,7 +68,7 @@ REQUESTS: dict[str, dict[str, str]] = {
     "adapters.export": {"adapter_id": TEXT + "!"},
     "adapters.import": {"name": TEXT, "buffer": BUFFER + "!"},
     "adapters.merge": {"adapter_id": TEXT + "!"},
-    "compare.start": {"prompt": TEXT + "!", "tokens": WHOLE, "temperature": NUMBER, "top_k": WHOLE, "top_p": NUMBER, "seed": WHOLE},
+    "compare.start": {"prompt": TEXT + "!", "tokens": WHOLE, "temperature": NUMBER, "top_k": WHOLE, "top_p": NUMBER, "seed": WHOLE, "ask": FLAG},
     "compare.stop": {},
     "memorise.start": {"of": TEXT, "prefixes": WHOLE, "prefix_tokens": WHOLE, "tokens": WHOLE},
     "memorise.stop": {},
@@ -87,6 +88,7 @@ _CHECKS = {
     OBJECT: lambda value: isinstance(value, dict),
     LIST: lambda value: isinstance(value, list),
     BUFFER: lambda value: value is not None,
+    FLAG: lambda value: isinstance(value, bool),
 }
 
 
