@@ -72,8 +72,10 @@ def test_files_by_their_endings(tmp_path):
 
 GOOD = '{"prompt": "a", "response": "b"}\n'
 FAULTS = {
-    "not JSON": (GOOD + "{oops}", "x, line 2: a line is one JSON object; it is not JSON"),
-    "deep": (GOOD + "[" * 100_000, "x, line 2: a line is one JSON object; it is not JSON"),
+    "not JSON": (GOOD + "{oops}", "x, line 2: it is JSON; this is not: .*; correct it: a line is one JSON object"),
+    "deep": (GOOD + '{"prompt": ' + "[" * 100_000 + "]" * 100_000 + "}", "x, line 2: it nests at most 16 deep"),
+    "cut off": (GOOD + "[" * 100_000, "x, line 2: it nests at most 16 deep and closes what it opens"),
+    "twice": (GOOD + '{"prompt": "a", "prompt": "b"}', "x, line 2: it names each thing once; 'prompt' is there twice"),
     "a list": (GOOD + "[1]", "x, line 2: a pair is a JSON object; a list came"),
     "no response": (GOOD + '\n{"prompt": "a", "reply": "b"}', "x, line 3: it has a response .*; it has prompt, reply; rename"),
     "no prompt": ('{"response": "b"}', "x, line 1: it has a prompt .*; it has response; rename"),

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from ..errors import DataError
 from .corpus import Corpus
 
 PROMPTS = ("prompt", "instruction", "question")
+LEVELS = 16  # a conversation nests three deep
 RESPONSES = ("response", "completion", "output", "answer")
 
 
@@ -53,20 +53,23 @@ def rows_of(text: str, name: str) -> Iterator[Row]:
 def jsonl_rows(text: str, name: str) -> Iterator[Row]:
     """An object a line; or one list of objects."""
     if text.lstrip().startswith("["):
-        for number, item in enumerate(_json(text, name, "one JSON list of objects"), 1):
+        for number, item in enumerate(_json(text, name), 1):
             yield _object(item, f"{name}, item {number:,}", number)
         return
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             place = f"{name}, line {number:,}"
-            yield _object(_json(line, place, "a line is one JSON object"), place, number)
+            yield _object(_json(line, place), place, number)
 
 
-def _json(text: str, place: str, rule: str):
+def _json(text: str, place: str):
+    """Bounded before it is parsed: a tab has little stack, and what nests deeply would end its worker."""
+    from ..store import strict_json  # at a call: reading files is the store's, one layer up
+
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DataError(place, rule, f"it is not JSON ({error})", "correct it, or save the file as JSONL again") from error
+        return strict_json.parse(text.encode("utf-8", "surrogatepass"), LEVELS, "it")
+    except strict_json.Refused as error:
+        raise DataError(place, error.rule, error.came, "correct it: a line is one JSON object with a prompt and what follows it") from error
 
 
 def _object(item, place: str, number: int) -> Row:
