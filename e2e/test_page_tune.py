@@ -14,6 +14,7 @@ from e2e.test_page_views import RUNS
 ADAPTER = {"adapter_id": "old", "name": "Dickens", "how": "text", "rank": 4, "step": 200, "steps": 200, "parameters": 8192, "bytes": 41_000,
            "updated": "2026-11-30T18:00:00Z", "validation_loss_nats": 1.9, "fits": True, "note": ""}
 OTHER = ADAPTER | {"adapter_id": "other", "name": "Austen", "rank": 8}
+UNKEPT = ADAPTER | {"adapter_id": "unkept", "name": "Not saved", "kept": False, "note": "It is not saved: export it."}
 STRANGE = ADAPTER | {"adapter_id": "strange", "name": "From another model", "fits": False, "note": "It was made for a model of another size, so it cannot be used with this one."}
 
 
@@ -169,8 +170,9 @@ def test_refusals_and_ends(open_page):
 
 
 def test_adapters_are_chosen_and_changed(open_page):
-    page = trained(open_page, {"adapters": [ADAPTER, OTHER, STRANGE]})
-    expect(page.locator("#adapters-list li")).to_have_count(4)
+    page = trained(open_page, {"adapters": [ADAPTER, OTHER, STRANGE, UNKEPT]})
+    expect(page.locator("#adapters-list li")).to_have_count(5)
+    expect(page.locator("#adapter-item-unkept button")).to_have_text(["Merge", "Export"])
     expect(page.locator("#adapter-old-facts")).to_contain_text("rank 4 · from a text · step 200 of 200 · loss 1.900 · 8,192 parameters · 41.0 kB")
     assert page.is_disabled("#adapter-strange")
     page.check("#adapter-old")
@@ -193,7 +195,7 @@ def test_adapters_are_chosen_and_changed(open_page):
     page.click("#adapter-old-delete")
     expect(page.locator("#adapter-old-keep")).to_be_focused()
     page.click("#adapter-old-delete-sure")
-    expect(page.locator("#adapters-list li")).to_have_count(3)
+    expect(page.locator("#adapters-list li")).to_have_count(4)
     with page.expect_download() as download:
         page.click("#adapter-other-export")
     assert download.value.suggested_filename == "Jane.zip"

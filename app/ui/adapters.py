@@ -102,6 +102,8 @@ def _actions(each):
     if each.get("fits", True):
         add("Merge", "merge", lambda event: _act("adapters.merge", each, answered=_merged))
     add("Export", "export", lambda event: _act("adapters.export", each))
+    if not each.get("kept", True):
+        return row
     add("Rename", "rename", lambda event: _ask(each, "rename"))
     add("Delete", "delete", lambda event: _ask(each, "delete"), "quiet-button danger")
     return row

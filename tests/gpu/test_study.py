@@ -8,6 +8,7 @@ from posttrainllm.model.config import GPTConfig
 from posttrainllm.study.sae_engine import Products
 from posttrainllm.study.sae_train import gradients
 from posttrainllm.waiting import now
+from tests.helpers.machines import open_once
 from tests.study.by_hand import forward as by_hand
 from tests.study.by_hand import made, weights_of
 
@@ -73,3 +74,12 @@ def test_an_autoencoders_products(model, kind):
         _, error, found = now(products.gradients(w, x, kind, 7, 0.7))
         _, expected, golden = gradients({name: each.astype(np.float64) for name, each in w.items()}, x.astype(np.float64), kind, 7, 0.7)
         assert near(error, expected) and all(near(found[name], golden[name]) for name in shapes)
+
+
+def test_a_tuned_lens_comes_nearer(model):
+    trainer = study.LensTrainer(model, np.arange(600) * 7 % 61, steps=8, learning_rate=0.02, batch=2)
+    reports = list(trainer.run())
+    assert all(after < before for before, after in zip(reports[0].divergence_nats, reports[-1].divergence_nats))
+    on_cpu = made(open_once("cpu"), CONFIG)
+    again = list(study.LensTrainer(on_cpu, np.arange(600) * 7 % 61, steps=8, learning_rate=0.02, batch=2).run())
+    assert np.allclose(reports[-1].divergence_nats, again[-1].divergence_nats, rtol=1e-3)

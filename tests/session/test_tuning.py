@@ -6,6 +6,7 @@ import zipfile
 from random import Random
 
 import pytest
+from posttrainllm.errors import StoreQuotaError
 from posttrainllm.session import Host
 from posttrainllm.store.memory import MemoryVolume
 from posttrainllm.store.runs import RunStore
@@ -227,6 +228,8 @@ async def test_exported_imported_and_merged(asker):
         assert words in (await asker.call("adapters.import", "failed", buffer=data, name="x"))["message"]
     merged = await asker.call("adapters.merge", "adapters.merged", adapter_id=back["adapter_id"])
     assert merged["name"] == "hamlet, tiny with back"
+    row = {row["name"]: row for row in (await asker.call("runs.list", "runs"))["runs"]}[merged["name"]]
+    assert (row["step"], row["resumable"], row["adapters"]) == (60, False, 0)
     assert await written(asker) == rain, "the live model is as it was"
     await asker.call("runs.open", "opened", run_id=merged["run_id"])
     assert (await asker.wait("adapters"))["adapters"] == []
@@ -270,3 +273,30 @@ async def test_closing_in_the_middle_saves(asker):
     await asker.session.close()
     (info,) = await asker.session.host.adapters.list()
     assert info.step > 0 and info.state == "good" and not info.open
+
+
+class Full(MemoryVolume):
+    """No room for anything."""
+
+    async def open_run(self, run_id, create=False):
+        raise StoreQuotaError("runs", "there is room for a run", "there is none", "delete a run")
+
+
+def test_without_room_a_tune_goes_on_and_says_so():
+    async def go():
+        async with running(Host("cpu", 1, adapters=RunStore(Full()))) as asker:
+            await asker.trained(steps=60, decay_steps=60)
+            reply = asker.ask("tune.start", **TUNE)
+            failed = await asker.wait("failed", reply_to=reply)
+            assert "room" in failed["message"]
+            stopped = await asker.wait("tune.stopped")
+            assert (stopped["reason"], stopped["saved"]) == ("finished", False) and stopped["forgetting"]["after_nats"]
+            base, with_adapter = await compared(asker)
+            assert base != with_adapter, "it is on, though it could not be kept"
+            (row,) = (await listed(asker))["adapters"]
+            assert (row["name"], row["kept"]) == ("rain", False) and "not saved" in row["note"]
+            await asker.call("adapters.export", "exported", adapter_id=row["adapter_id"])
+            await asker.call("adapters.use", "adapters", adapter_id="")
+            assert (await listed(asker))["adapters"] == []
+
+    asyncio.run(go())

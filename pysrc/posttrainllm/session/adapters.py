@@ -80,7 +80,18 @@ class Adapters:
         except StoreError as error:
             self._session.fail(error)
             return []
-        return [await self._row(info) for info in infos if info.state != "empty"]
+        rows = [await self._row(info) for info in infos if info.state != "empty"]
+        if self.chosen is not None and self.chosen not in [row["adapter_id"] for row in rows]:
+            rows.insert(0, await self._unkept())
+        return rows
+
+    async def _unkept(self) -> dict:
+        """The line of the adapter that is on and could not be saved."""
+        adapter = await self.load(self.chosen)
+        return adapter.config.to_dict() | {
+            "adapter_id": self.chosen, "name": adapter.name, "parameters": adapter.parameter_count, "fits": True, "kept": False,
+            "note": "It is not saved: export it, or free some space and tune again. It is lost when another is chosen.",
+        }  # fmt: skip
 
     async def _row(self, info) -> dict:
         row = {
@@ -92,7 +103,8 @@ class Adapters:
             self._facts[info.id] = (mark, await self._read(info.id))
         facts = dict(self._facts[info.id][1])
         base = facts.pop("base_sha256", "")
-        if facts["fits"] and base and base != await self.base_sha256():
+        still = not self._session.training.active  # else its weights change at every step
+        if facts["fits"] and base and still and base != await self.base_sha256():
             facts["note"] = "It was made when this run had other weights: it may suit it less well now."
         return row | facts
 
@@ -131,7 +143,9 @@ class Adapters:
                 run.close()
 
     async def load(self, adapter_id: str) -> Adapter:
-        """An adapter of the list, under the name that it has there."""
+        """An adapter of the list, under the name that it has there; the one that is on need not be saved."""
+        if adapter_id == self.chosen and adapter_id not in await self.store.volume.list_runs():
+            return await self._session.model.adapter_async()
         checkpoint = await self.checkpoint(adapter_id)
         return adapter_of(checkpoint).renamed(checkpoint.name)
 
@@ -253,7 +267,7 @@ class Adapters:
         checkpoint = merged_checkpoint(session.model, adapter, strength, name)
         base = session.runs.last_save()
         if base is not None:  # its first text is still what it is measured on
-            checkpoint = replace(checkpoint, corpus=dict(base.corpus), training=dict(base.training))
+            checkpoint = replace(checkpoint, corpus=dict(base.corpus), training=dict(base.training), step=base.step)
         run = await session.runs.store.create(name)
         try:
             run.save(checkpoint)

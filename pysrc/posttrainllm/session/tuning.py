@@ -57,7 +57,8 @@ class Tuning(Job):
         self._adapter_id: str | None = None
         self._name = ""
         self._text: tuple[str | None, Corpus | None] = (None, None)
-        self._forgetting: dict | None = None
+        self._base: Corpus | None = None  # the text on which it is measured what the tune in progress forgets
+        self._forgetting: dict = {}
 
     def handlers(self) -> dict:
         """Request kinds and what handles them."""
@@ -115,7 +116,7 @@ class Tuning(Job):
         training_settings(settings, model.config.channels, adapter=True)  # what is wrong is told before anything changes
         data.split_at(settings.get("validation_fraction", data.validation_fraction)).tokens(model.tokenizer).check(model.config)
         session.stop_writing()
-        base = await self.base_text()
+        base = self._base = await self.base_text()
         self._forgetting = await self._before(model, base)
         await put_on(session, config, training=True, seed=settings.get("seed", 42), name=name or data.name)
         session.adapters.chosen, session.adapters.strength = None, 1.0
@@ -229,9 +230,8 @@ class Tuning(Job):
         return True
 
     async def _measured(self) -> None:
-        base = await self.base_text()
-        if base is not None and self._forgetting is not None and not self.trainer.broken:
-            self._forgetting |= await self._measure(self.trainer.model, base, "after")
+        if self._base is not None and not self.trainer.broken:
+            self._forgetting |= await self._measure(self.trainer.model, self._base, "after")
         await self._session.adapters.tell()
 
     def _say_stopped(self, reason: str, message: str, saved: bool) -> None:

@@ -12,6 +12,7 @@ from importlib import import_module
 _HOMES = {
     "Activations": "running",
     "Change": "running",
+    "LensTrainer": "tuned_lens",
     "SparseAutoencoder": "sae",
     "ablate": "effects",
     "changed": "steering",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import ConfigError, DataError
+from ..ops.layernorm import EPS
 from ..ops.lazy import np
 from ..waiting import now
 from .addresses import chosen
@@ -78,11 +79,26 @@ async def lens_logits_async(model, tokens, mid: bool = False):
             yield name, values[f"lens.{value}"][0].astype(np.float64)
 
 
-async def logit_lens_async(model, text, top: int = 5, mid: bool = False) -> LogitLens:
+async def tuned_logits_async(model, tokens, tuned):
+    """As `lens_logits_async`, each row through its map of a TunedLens first; in NumPy."""
+    rows = _residuals(model.config, False)
+    there = await Run(model, tokens[None]).values(frozenset(value for _, value in rows))
+    gain, shift, wte = [await weight_async(model, name) for name in ("ln_f.weight", "ln_f.bias", "wte.weight")]
+    for name, value in rows[:-1]:
+        x = tuned(value, there[value][0].astype(np.float64))
+        x = x - x.mean(-1, keepdims=True)
+        yield name, (x / np.sqrt((x * x).mean(-1, keepdims=True) + EPS) * gain + shift) @ wte.T
+    async for name, logits in lens_logits_async(model, tokens):
+        if name == rows[-1][0]:
+            yield name, logits
+
+
+async def logit_lens_async(model, text, top: int = 5, mid: bool = False, tuned=None) -> LogitLens:
     """`logit_lens`, for code that awaits."""
     tokens, top = _one(model, text), _top(model, top)
+    rows = lens_logits_async(model, tokens, mid) if tuned is None else tuned_logits_async(model, tokens, tuned)
     after, found = tokens[1:], {name: [] for name in ("layers", "top_tokens", "top_probability", "probability", "rank")}
-    async for name, logits in lens_logits_async(model, tokens, mid):
+    async for name, logits in rows:
         shares = softmax(logits)
         best = _best(logits, top)
         own = np.take_along_axis(logits[:-1], after[:, None], 1)
@@ -101,12 +117,13 @@ async def logit_lens_async(model, text, top: int = 5, mid: bool = False) -> Logi
     )  # fmt: skip
 
 
-def logit_lens(model, text, top: int = 5, mid: bool = False) -> LogitLens:
+def logit_lens(model, text, top: int = 5, mid: bool = False, tuned=None) -> LogitLens:
     """What the residual stream at each layer would say next, were it the last: through ln_f and the unembedding.
 
-    `mid` adds a row after each block's attention. Raises DataError, ConfigError.
+    `mid` adds a row after each block's attention; with a `tuned` lens (LensTrainer) each layer's map comes first, and there are
+    no such rows. Raises DataError, ConfigError.
     """
-    return now(logit_lens_async(model, text, top, mid))
+    return now(logit_lens_async(model, text, top, mid, tuned))
 
 
 @dataclass(frozen=True)

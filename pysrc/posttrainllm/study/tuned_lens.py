@@ -1,0 +1,141 @@
+"""A tuned lens: for each layer an affine map, trained so that through ln_f and the unembedding it says what the last layer will.
+
+x' = x + x·weight + bias, from zeros, which is the plain logit lens (arXiv 2303.08112). The loss is the KL divergence of the model's
+own distribution from the lens's, so nothing is learned but what the model already knows. Products run on the model's engine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import asdict, dataclass
+
+from ..compile import Graph, Value
+from ..errors import ConfigError
+from ..ops.lazy import np
+from ..waiting import each_now
+from .beside import Beside
+from .running import Run, softmax
+from .sparse import windows
+
+STEPS, RATE, DECAY = 200, 0.002, 0.3
+BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
+
+
+@dataclass(frozen=True)
+class LensReport:
+    """A step: by layer (the embedding, then each block but the last) the divergence of the batch, in nats a token."""
+
+    step: int
+    steps: int
+    divergence_nats: list[float]
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"step {self.step} of {self.steps}: {' '.join(f'{each:.3f}' for each in self.divergence_nats)} nats, {self.seconds:.1f} s"
+
+    def to_dict(self) -> dict:
+        """Plain JSON."""
+        return asdict(self)
+
+
+class TunedLens:
+    """names: the stream's values that it maps; weights [L,C,C] and biases [L,C] (float32), L of them."""
+
+    def __init__(self, names: list[str], channels: int) -> None:
+        self.names = names
+        self.weights = np.zeros((len(names), channels, channels), np.float32)
+        self.biases = np.zeros((len(names), channels), np.float32)
+
+    def __call__(self, name: str, x):
+        """x [..., C] as the last layer would have it; itself for a value that has no map."""
+        if name not in self.names:
+            return x
+        at = self.names.index(name)
+        return x + x @ self.weights[at] + self.biases[at]
+
+
+class _Step(Beside):
+    """Logits and gradients of one layer's map, for R rows."""
+
+    def __init__(self, model, rows: int) -> None:
+        super().__init__(model)
+        c, v, theirs = model.config.channels, model.config.vocabulary, model.program.layout.values()
+        self.add_values({
+            "x": (rows, c), "weight": (c, c), "bias": (c,), "y": (rows, c), "mean": (rows,), "rstd": (rows,),
+            "dlogits": (rows, v), "dweight": (c, c), "dbias": (c,),
+        })  # fmt: skip
+        o, gain, shift, wte = self.values, theirs["ln_f.weight"], theirs["ln_f.bias"], theirs["wte.weight"]
+        square, head = {"R": rows, "I": c, "O": c}, {"R": rows, "C": c, "V": v}
+        say, back = Graph(), Graph()
+        moved = say.call("linear", square, out="moved", x=o["x"], weight=o["weight"], bias=o["bias"]).arg("y")
+        say.call("add", {"N": rows * c}, a=moved, b=o["x"], y=o["y"])
+        normal = say.call("layernorm", head, out="normal", x=o["y"], weight=gain, bias=shift, mean=o["mean"], rstd=o["rstd"]).arg("y")
+        self.logits: Value = say.call("unembed", head, out="logits", x=normal, wte=wte).arg("logits")
+        self.logits.keep = True
+        self.zero(back, "dweight", "dbias")
+        dnormal = back.call("unembed_backward_input", head, out="dnormal", dlogits=o["dlogits"], wte=wte).arg("dx")
+        dy = Value("dy", (rows, c))
+        back.call("layernorm_backward_input", head, (0,), dy=dnormal, x=o["y"], weight=gain, mean=o["mean"], rstd=o["rstd"], dx=dy)
+        back.call("linear_backward_weight", square, x=o["x"], dy=dy, dweight=o["dweight"], dbias=o["dbias"])
+        self.add_graphs(say, back)
+
+    async def gradients(self, x, weight, bias, shares):
+        """(divergence in nats a row, dweight, dbias) for x [R,C] where the model's own probabilities are `shares` [R,V]."""
+        await self.ready()
+        self.upload(x=x, weight=weight, bias=bias)
+        self.replay(0)
+        (logits,) = await self.fetch(self.logits)
+        said = softmax(logits.astype(np.float64))
+        divergence = float((shares * (np.log(shares + 1e-30) - np.log(said + 1e-30))).sum(1).mean())
+        self.upload(dlogits=(said - shares) / len(x))
+        self.replay(1)
+        return (divergence, *await self.fetch("dweight", "dbias"))
+
+
+class LensTrainer:
+    """Trains a TunedLens on windows of a text's tokens. `run` gives a LensReport a step; `lens` is what there is so far.
+
+    Raises ConfigError, DataError, DeviceError.
+    """
+
+    def __init__(self, model, tokens, steps: int = STEPS, learning_rate: float = RATE, batch: int | None = None, seed: int = 42) -> None:
+        if type(steps) is not int or steps < 1 or not 0 < learning_rate < 1:
+            raise ConfigError("lens", "steps from 1 and a learning rate between 0 and 1", f"{steps!r} and {learning_rate!r} came", "change them")
+        config = model.config
+        self.model, self.steps, self.step, self._rate = model, steps, 0, learning_rate
+        self._batch = min(8, config.batch) if batch is None else batch
+        self._windows = windows(tokens, config.context, steps * self._batch * config.context, seed)
+        names = ["embed", *(f"blocks.{layer}.resid_post" for layer in range(config.layers - 1))]
+        self.lens = TunedLens(names, config.channels)
+        self._moments = [[np.zeros_like(each), np.zeros_like(each)] for each in (self.lens.weights, self.lens.biases)]
+        self._on = _Step(model, self._batch * config.context)
+
+    def run(self) -> Iterator[LensReport]:
+        """Train to the end."""
+        return each_now(self.run_async())
+
+    async def run_async(self) -> AsyncIterator[LensReport]:
+        """`run`, for code that awaits."""
+        started = time.perf_counter()
+        while self.step < self.steps:
+            chosen = np.arange(self.step * self._batch, (self.step + 1) * self._batch) % len(self._windows)
+            divergences = await self._one(self._windows[chosen])
+            self.step += 1
+            yield LensReport(self.step, self.steps, divergences, time.perf_counter() - started)
+
+    async def _one(self, rows) -> list[float]:
+        there = await Run(self.model, rows).values(frozenset([*self.lens.names, "logits"]))
+        flat = {name: each.reshape(-1, each.shape[-1]) for name, each in there.items()}
+        shares = softmax(flat["logits"].astype(np.float64))
+        found = [
+            await self._on.gradients(flat[name], self.lens.weights[at], self.lens.biases[at], shares) for at, name in enumerate(self.lens.names)
+        ]
+        number, done = self.step + 1, self.step / self.steps
+        rate = self._rate * min(1.0, (1 - done) / DECAY)
+        for which, weights in enumerate((self.lens.weights, self.lens.biases)):
+            gradient, (m, v) = np.stack([each[1 + which] for each in found]), self._moments[which]
+            m += np.float32(1 - BETA1) * (gradient - m)
+            v += np.float32(1 - BETA2) * (gradient * gradient - v)
+            weights -= np.float32(rate / (1 - BETA1**number)) * m / (np.sqrt(v / np.float32(1 - BETA2**number)) + np.float32(EPS))
+        return [each[0] for each in found]
