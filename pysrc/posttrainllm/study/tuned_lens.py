@@ -69,6 +69,7 @@ class _Step(Beside):
         square, head = {"R": rows, "I": c, "O": c}, {"R": rows, "C": c, "V": v}
         say, back = Graph(), Graph()
         moved = say.call("linear", square, out="moved", x=o["x"], weight=o["weight"], bias=o["bias"]).arg("y")
+        moved.keep = True  # else a GPU does the add as the product's last step, and x may not be bound twice where y is written
         say.call("add", {"N": rows * c}, a=moved, b=o["x"], y=o["y"])
         normal = say.call("layernorm", head, out="normal", x=o["y"], weight=gain, bias=shift, mean=o["mean"], rstd=o["rstd"]).arg("y")
         self.logits: Value = say.call("unembed", head, out="logits", x=normal, wte=wte).arg("logits")
