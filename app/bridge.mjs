@@ -5,9 +5,10 @@ import * as tuneChart from './tune_chart.mjs';
 import * as spans from './spans.mjs';
 import * as inside from './inside.mjs';
 import * as insideDraw from './inside_draw.mjs';
+import * as insideVector from './inside_vector.mjs';
 import { isolate, keepFresh, applyUpdate as swapVersion, onOffline } from './offline.mjs';
 
-export { chart, inside, insideDraw, spans, tuneChart };
+export { chart, inside, insideDraw, insideVector, spans, tuneChart };
 
 const RUN = 0;
 let worker = null;

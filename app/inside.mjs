@@ -29,6 +29,13 @@ export function strongest(kind, name, row, most) {
   return JSON.stringify(found.sort((a, b) => b[1] - a[1]).slice(0, most));
 }
 
+/** Where an array [rows, columns] is farthest from 0, as JSON: [row, column, value]. */
+export function extreme(kind, name) {
+  const { shape, data } = of(kind).arrays[name];
+  const at = data.reduce((best, value, index) => (Math.abs(value) > Math.abs(data[best]) ? index : best), 0);
+  return JSON.stringify([Math.floor(at / shape[1]), at % shape[1], data[at]]);
+}
+
 export function value(kind, name, index) { return of(kind).arrays[name].data[index]; }
 
 // ---- the text as a strip, to choose a position from ------------------------------------------------------------------------------
@@ -116,7 +123,7 @@ export function table(id, kind, columns, rows, foot, corner, ask) {
     });
     return line;
   };
-  const heads = JSON.parse(columns).map(visible);
+  const heads = JSON.parse(columns);
   const names = JSON.parse(rows);
   const [top, body, bottom] = ['thead', 'tbody', 'tfoot'].map((tag) => document.createElement(tag));
   top.append(cells('th', heads, 'col', corner));
@@ -134,7 +141,7 @@ export function table(id, kind, columns, rows, foot, corner, ask) {
     body.append(line);
   });
   const under = JSON.parse(foot);
-  if (under.length) bottom.append(cells('th', under.slice(1).map(visible), 'col', under[0]));
+  if (under.length) bottom.append(cells('th', under.slice(1), 'col', under[0]));
   box.querySelector('table').replaceChildren(...[top, body, bottom].filter((part) => part.children.length));
   if (!tables.has(id)) listen(id, box);
   tables.set(id, { at: [names.length - 1, Math.max(0, heads.length - 1)], ask, size: [names.length, heads.length], kind });

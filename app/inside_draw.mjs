@@ -138,17 +138,18 @@ export function lines(head, position, choose) {
   const wide = labels.map((label) => Math.max(20, 9 * [...visible(label)].length + 8));
   const middle = wide.map((each, index) => wide.slice(0, index).reduce((sum, other) => sum + other, 0) + each / 2);
   const total = wide.reduce((sum, each) => sum + each, 0);
-  const base = 118;
+  const row = data.subarray((head * size + position) * size, (head * size + position) * size + position + 1);
+  const highOf = (to) => Math.min(106, 18 + Math.abs(middle[to] - middle[position]) * 0.5);
+  const base = 12 + Math.max(30, ...[...row.keys()].filter((to) => row[to] >= LEAST).map(highOf));
   const drawing = find('attention-lines');
   drawing.setAttribute('width', total);
-  drawing.setAttribute('height', 146);
-  drawing.setAttribute('viewBox', `0 0 ${total} 146`);
+  drawing.setAttribute('height', base + 28);
+  drawing.setAttribute('viewBox', `0 0 ${total} ${base + 28}`);
   const parts = [];
   for (let to = 0; to <= position; to += 1) {
-    const weight = data[(head * size + position) * size + to];
+    const weight = row[to];
     if (weight < LEAST) continue;
-    const [x, y] = [middle[to], middle[position]];
-    const high = Math.min(106, 18 + Math.abs(y - x) * 0.5);
+    const [x, y, high] = [middle[to], middle[position], highOf(to)];
     const path = to === position ? `M ${x - 6} ${base} C ${x - 16} ${base - 30}, ${x + 16} ${base - 30}, ${x + 6} ${base}` : `M ${y} ${base} C ${y} ${base - high * 1.3}, ${x} ${base - high * 1.3}, ${x} ${base}`;
     const line = shape('path', { d: path, class: 'line', 'stroke-width': (1 + 8 * weight).toFixed(2), 'stroke-opacity': (0.3 + 0.7 * weight).toFixed(2) });
     line.append(shape('title', {}, `${visible(labels[position])} → ${visible(labels[to])}: ${(100 * weight).toFixed(1)} %`));

@@ -55,6 +55,34 @@ const answers = {
       rank: [[3, text.length], cells.map(([row, at]) => (at === text.length - 1 ? -1 : [7, 2, 0][row]))],
     });
   },
+  next(request) {
+    const text = [...request.text];
+    const at = request.position ?? text.length - 1;
+    const choices = [...(text[at + 1] ? [text[at + 1]] : []), ...'ab \ndefghijk'].slice(0, 10);
+    const parts = ['token', 'position', '0 attn', '0 mlp', '1 attn', '1 mlp', 'ln_f bias'];
+    const contribution = parts.map((_, part) => choices.map((_, k) => (part === 4 ? 3 - k / 4 : part === 3 ? -0.5 : 0.25)));
+    const probability = choices.map((_, k) => 0.5 / 2 ** k);
+    look(request, 'next', { position: at, choice_tokens: choices.map((each) => each.codePointAt(0)), choices, rows: ['embed', 'blocks.0', 'blocks.1'], probability, parts, contribution,
+      logits: choices.map((_, k) => contribution.reduce((sum, row) => sum + row[k], 0)), by_layer: [0.1, 0.4, 1].map((share) => probability.map((each) => each * share)), came: text[at + 1]?.codePointAt(0) ?? null });
+  },
+  change(request) {
+    const text = [...request.text];
+    if (request.how === 'swap' && [...request.source].length !== text.length) { failed(request, 'Both texts have as many tokens; make them equally long.'); return; }
+    const columns = request.what === 'heads' ? ['h0', 'h1', 'h2'] : ['attention', 'mlps'].includes(request.what) ? ['layer'] : text;
+    const shape = [LAYERS, columns.length];
+    const map = Array.from({ length: LAYERS * columns.length }, (_, index) => (index === columns.length ? -2.5 : wave(index) - 0.5));
+    look(request, 'change', { what: request.what, how: request.how, columns, position: request.position ?? text.length - 1, answer: 'e', other: '\n', before: [3.1, text.length > 1 ? 1.25 : null], source: request.how === 'swap' ? [-1.9, 2] : null },
+      { change: [shape, map], loss_change: [shape, map.map((each) => each / -10)] });
+  },
+  flow(request) {
+    const at = request.position ?? [...request.text].length - 1;
+    const block = { ln_1: [48], 'attn.q': [3, 16], 'attn.k': [3, 16], 'attn.v': [3, 16], 'attn.y': [3, 16], 'attn.out': [48], resid_mid: [48], ln_2: [48], 'mlp.pre': [192], 'mlp.post': [192], 'mlp.out': [48], resid_post: [48] };
+    const places = [['embed', [48]], ...[0, 1].flatMap((layer) => Object.entries(block).map(([name, shape]) => [`blocks.${layer}.${name}`, shape])), ['ln_f', [48]], ['logits', [256]]];
+    const arrays = Object.fromEntries(places.map(([name, shape], place) => [name, [shape, Array.from({ length: shape.reduce((a, b) => a * b) }, (_, index) => 2 * wave(index + 31 * place) - 1)]]));
+    const rows = places.map(([address, shape]) => ({ address, shape, first: arrays[address][1].slice(0, 6), mean: 0.01, deviation: 0.7, least: -1, most: 1 }));
+    const looks = Array.from({ length: LAYERS * HEADS }, (_, index) => patternOf(index % HEADS, at + 1).slice(-(at + 1))).flat();
+    look(request, 'flow', { position: at, rows, top: [[101, 'e', 0.5, 4.1], [32, ' ', 0.25, 3.4]] }, { ...arrays, looks: [[LAYERS, HEADS, at + 1], looks] });
+  },
 };
 
 for (const [kind, answer] of Object.entries(answers)) {

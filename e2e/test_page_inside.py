@@ -114,6 +114,91 @@ def test_layer_by_layer(open_page):
     expect(page.locator("#lens-says")).to_contain_text("nothing came next")
 
 
+def test_the_next_token_and_who_says_so(open_page):
+    page = looking(open_page, "next")
+    expect(page.locator("#next-says")).to_have_text("After “!” at position 21 the model expects “a” with 50.0 %.")
+    expect(page.locator("#next-choices label")).to_have_count(10)
+    expect(page.locator("#next-choices label").nth(2)).to_have_text("␣12.50 %")
+    expect(page.locator("#next-parts li")).to_have_text(["The token itself+0.25", "Its position+0.25", "Layer 0’s attention+0.25", "Layer 0’s MLP−0.50",
+                                                         "Layer 1’s attention+3.00", "Layer 1’s MLP+0.25", "Last norm’s bias+0.25", "Together, its logit+3.75"])
+    expect(page.locator("#next-layers li").nth(1)).to_have_text("Layer 020.0 %")
+    page.focus("#next-choice-0")
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("#next-parts-title")).to_have_text("What each part adds to the score of “b”")
+    expect(page.locator("#next-parts li").nth(4)).to_contain_text("+2.75")
+    page.locator("#inside-strip button").nth(9).click()
+    expect(page.locator("#next-says")).to_have_text("After “R” at position 9 the model expects “o” with 50.0 %. What came is “o”, in place 1.")
+    assert sent(page, "inside.next")[-1]["position"] == 9 and "position" not in sent(page, "inside.next")[0]
+
+
+def test_what_if(open_page):
+    page = looking(open_page, "change")
+    expect(page.locator("#change-says")).to_have_text("After “!” at position 21 the score of “e” is 3.10 above that of “⏎”. The loss is 1.25 nats.")
+    expect(page.locator("#change-most")).to_have_text("Blue: that difference goes up; orange: it goes down. Most for layer 1, head 0: −2.50 without it.")
+    expect(page.locator("#change-cells thead th")).to_have_text(["", "Head 0", "Head 1", "Head 2"])
+    cells, readout = page.locator("#change-cells td"), page.locator("#change-readout")
+    expect(cells).to_have_count(6)
+    cells.nth(3).click()
+    expect(readout).to_have_text("Layer 1, head 0, without it: the difference goes from +3.10 to +0.60, the loss from 1.25 to 1.50 nats.")
+    page.keyboard.press("ArrowUp")
+    page.select_option("#change-measure", "loss_change")
+    expect(cells.nth(3)).to_have_text("+0.25")
+    expect(page.locator("#change-most")).to_contain_text("the loss goes up")
+    page.select_option("#change-what", "residual")
+    expect(cells).to_have_count(44)
+    page.focus("#change-cells")
+    page.keyboard.press("Home")
+    expect(readout).to_contain_text("Layer 1, the stream at “R” (position 0), without it")
+    page.select_option("#change-what", "mlps")
+    expect(page.locator("#change-cells thead th").last).to_have_text("whole")
+    page.select_option("#change-how", "swap")
+    expect(page.locator("#change-says")).to_contain_text("After the second text it is 1.90 below.")
+    cells.nth(1).click()
+    expect(readout).to_contain_text("that is 50 % of the way to the second text’s.")
+    page.fill("#change-source", "too short")
+    page.keyboard.press("Tab")
+    error(page, "inside", "equally long")
+    assert [(each["what"], each["how"], each.get("source")) for each in sent(page, "inside.change")][-2:] == [("mlps", "swap", "JULIO: O Julio, Julio!"), ("mlps", "swap", "too short")]
+
+
+def test_what_if_can_be_mended_after_a_refusal(open_page):
+    page = looking(open_page, "change")
+    page.select_option("#change-how", "swap")
+    page.fill("#change-source", "too short")
+    page.keyboard.press("Tab")
+    error(page, "inside", "equally long")
+    page.fill("#change-source", "JULIA: O Julia, Julia!")
+    page.keyboard.press("Tab")
+    expect(page.locator("#change-cells td")).to_have_count(6)
+
+
+def test_one_tokens_way(open_page):
+    page = looking(open_page, "flow")
+    expect(page.locator("#flow-says")).to_have_text("“!” at position 21 goes in; after 2 layers “e” comes out likeliest, at 50.0 %.")
+    expect(page.locator("#flow-steps canvas")).to_have_count(27)
+    expect(page.locator("#flow-block-0 .words li")).to_have_text(["Head 0: 70 % from “o” (20), 1 % from “R” (0)", "Head 1: 5 % from “R” (0), 5 % from “O” (1)", "Head 2: 90 % from “R” (0), 0 % from “O” (1)"])
+    expect(page.locator("#flow-steps")).to_contain_text("blocks.0.attn.q · 3 × 16")
+    readout = page.locator("#flow-readout")
+    page.focus("#inside-view-flow")
+    page.keyboard.press("Tab")
+    expect(page.locator("#flow-embed")).to_be_focused()
+    expect(readout).to_have_text("embed, number 0 of 48: +0.0000")
+    page.keyboard.press("ArrowRight")
+    expect(readout).to_contain_text("embed, number 1 of 48: +0.4")
+    page.focus("#flow-blocks-0-attn-k")
+    for key in ("ArrowDown", "ArrowRight"):
+        page.keyboard.press(key)
+    expect(readout).to_contain_text("blocks.0.attn.k, head 1, number 1 of 16")
+    expect(page.locator("#announce")).to_contain_text("blocks.0.attn.k, head 1")
+    expect(page.locator("#flow-blocks-1-ln_1")).to_be_hidden()
+    page.get_by_text("Layer 1", exact=True).click()
+    page.locator("#flow-blocks-1-ln_1").hover()
+    expect(readout).to_contain_text("blocks.1.ln_1, number")
+    page.locator("#inside-strip button").nth(2).click()
+    expect(page.locator("#flow-says")).to_contain_text("“M” at position 2")
+    expect(page.locator("#flow-steps canvas")).to_have_count(27)
+
+
 def test_a_text_that_is_refused_and_the_next_that_is_not(open_page):
     page = looking(open_page)
     page.fill("#inside-text", "x" * 70)

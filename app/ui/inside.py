@@ -10,6 +10,7 @@ import state
 import tabs
 import wire
 from dom import chosen, on, show, text, value
+from token_tip import visible
 
 _views = {}  # name -> (fields(), draw(event), moved())
 position = None  # in the text; None is its last token
@@ -20,10 +21,10 @@ _seen = None  # (run, adapter) of what is shown
 _due = True  # something has changed since
 
 
-def add(name, fields, draw, moved=None):
-    """A view: what its request takes beside the text, how an answer is shown, and what to do when another position is chosen
-    (None: ask anew)."""
-    _views[name] = (fields, draw, moved)
+def add(name, fields, draw, moved=None, result=None):
+    """A view: what its request takes beside the text, how an answer is shown, what to do when another position is chosen (None: ask
+    anew), and the id of what goes away without an answer (None: all of it), so that its own controls stay."""
+    _views[name] = (fields, draw, moved, result)
 
 
 def at():
@@ -33,7 +34,7 @@ def at():
 
 def token(index):
     """A token as it is written in a sentence."""
-    return "“" + str(bridge.inside.visible(labels[index])) + "”"
+    return "“" + visible(labels[index]) + "”"
 
 
 def look(event=None):
@@ -52,11 +53,8 @@ def look(event=None):
         return
     _due = False
     name = chosen("inside-view")
-    fields = _views[name][0]()
-    if fields is None:
-        return
     text("inside-status", "Looking…")
-    _latest = wire.send("inside." + name, fields, "inside", area="inside-text", answered=_answered)
+    _latest = wire.send("inside." + name, _views[name][0](), "inside", area="inside-text", answered=_answered)
 
 
 def _answered(event):
@@ -77,13 +75,19 @@ def _answered(event):
     bridge.inside.strip("inside-strip", json.dumps(labels), at(), move)
     for other in _views:
         show("inside-" + other, other == name)
+    if _views[name][3]:
+        show(_views[name][3], True)
     _views[name][1](event)
 
 
 def _nothing():
+    """There is no answer to show."""
     show("inside-strip-box", False)
     for name in _views:
-        show("inside-" + name, False)
+        result = _views[name][3]
+        show("inside-" + name, bool(result) and bool(state.model) and name == chosen("inside-view"))
+        if result:
+            show(result, False)
 
 
 def move(index):

@@ -9,6 +9,7 @@ import inside
 import notices
 from dom import el, empty, make, text
 from inside_attention import percent
+from token_tip import visible
 
 
 _last = 0  # the lowest row: what the model really says
@@ -23,7 +24,7 @@ def draw(event):
     global _last
     _last = len(event["rows"]) - 1
     names = ["Embedding" if row == "embed" else "Layer " + row[len("blocks."):] for row in event["rows"]]
-    labels = event["labels"]
+    labels = [visible(each) for each in event["labels"]]
     foot = ["Then came"] + labels[1:] + ["?"]
     bridge.inside.table("lens-cells", "inside.lens", json.dumps(labels), json.dumps(names), json.dumps(foot), "After", _read)
     empty("lens-losses")
@@ -46,11 +47,11 @@ def _moved():
 
 def _read(told, pinned):
     cell = json.loads(told)
-    likely = ", ".join(["“" + str(bridge.inside.visible(label)) + "” " + percent(share) for label, share in cell["top"]])
-    line = "After “" + str(bridge.inside.visible(cell["label"])) + "” at position " + str(cell["position"]) + ", " + layer_name(cell["layer"]) + " says: " + likely + "."
+    likely = ", ".join(["“" + visible(label) + "” " + percent(share) for label, share in cell["top"]])
+    line = "After “" + visible(cell["label"]) + "” at position " + str(cell["position"]) + ", " + layer_name(cell["layer"]) + " says: " + likely + "."
     if cell["next"] is not None:
         rank = int(cell["rank"]) + 1
-        line += " “" + str(bridge.inside.visible(cell["next"])) + "” came, which it has at " + percent(cell["probability"], 2) + ", in place " + fmt.count(rank) + "."
+        line += " “" + visible(cell["next"]) + "” came, which it has at " + percent(cell["probability"], 2) + ", in place " + fmt.count(rank) + "."
     text("lens-readout", line)
     if pinned:
         notices.announce(line)
