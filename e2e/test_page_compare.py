@@ -1,0 +1,62 @@
+"""Base and tuned side by side, and the check for reciting, on the fake trainer."""
+
+from __future__ import annotations
+
+from playwright.sync_api import expect
+
+from e2e.conftest import error, heard, let_through, sent
+from e2e.test_page_tune import ADAPTER, trained
+
+
+def test_comparing(open_page):
+    page = trained(open_page, {"adapters": [ADAPTER], "gates": ["compare"]})
+    page.click("#compare-start")
+    error(page, "compare", "There is no adapter on")
+    page.check("#adapter-old")
+    heard(page, "adapters", 2)
+    page.fill("#compare-tokens", "60")
+    page.fill("#compare-seed", "7")
+    page.click("#compare-start")
+    expect(page.locator("#compare-stats")).to_have_text("The tuned model writes…")
+    expect(page.locator("#compare-base-text")).to_contain_text("base says")
+    let_through(page, "compare")
+    expect(page.locator("#compare-stats")).to_have_text("Done: 60 tokens each.")
+    expect(page.locator("#compare-tuned-text")).to_contain_text("tuned says")
+    [request] = sent(page, "compare.start")
+    assert {name: request[name] for name in ("prompt", "tokens", "temperature", "seed")} == {"prompt": "ROMEO:", "tokens": 60, "temperature": 0.8, "seed": 7}
+
+
+def test_stopping_a_comparison_and_a_check(open_page):
+    page = trained(open_page, {"adapters": [ADAPTER], "gates": ["compare", "memorise"]})
+    page.check("#adapter-old")
+    heard(page, "adapters", 2)
+    page.click("#compare-start")
+    expect(page.locator("#compare-stats")).to_have_text("The tuned model writes…")
+    page.click("#compare-stop")
+    expect(page.locator("#compare-stats")).to_have_text("Stopped by you.")
+    page.click("#memorise-start")
+    heard(page, "memorise.progress")
+    page.click("#memorise-stop")
+    expect(page.locator("#memorise-stats")).to_have_text("Stopped by you.")
+
+
+def test_the_check_for_reciting(open_page):
+    page = trained(open_page, {"adapters": [ADAPTER]})
+    page.click("#memorise-start")
+    expect(page.locator("#memorise-verdict")).to_contain_text("it recites: 7 of 20")
+    expect(page.locator("#memorise-stats")).to_have_text("Done, on “the second text”.")
+    expect(page.locator("#memorise-rows tr")).to_have_count(6)
+    expect(page.locator("#memorise-rows tr").nth(4)).to_contain_text("LoRA")
+    assert "7 of length 64+" in page.locator("#memorise-bars .bars").nth(2).get_attribute("aria-label")
+    page.click("#memorise-spans-box summary")
+    expect(page.locator("#memorise-spans mark")).to_have_text("best of times, it was the worst of times, it was the age of wis")
+    expect(page.locator("#memorise-spans .hint")).to_have_text("LoRA: 64 bytes as in “the second text” from byte 1,234 on (line 31).")
+    page.fill("#memorise-tokens", "0")
+    page.click("#memorise-start")
+    error(page, "memorise", "“Tokens to continue” needs a whole number above 0")
+    page.fill("#memorise-tokens", "16")
+    page.select_option("#memorise-of", "base")
+    page.click("#memorise-start")
+    heard(page, "memorised", 2)
+    first, second = [{name: each[name] for name in each if name not in ("kind", "id")} for each in sent(page, "memorise.start")]
+    assert first == {"prefixes": 20} and second == {"prefixes": 20, "tokens": 16, "of": "base"}
