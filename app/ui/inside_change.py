@@ -17,6 +17,7 @@ LAYERS = {"attention": "its attention", "mlps": "its MLP"}
 PLACES = {"residual": "the stream", "attention by position": "attention", "mlps by position": "the MLP"}
 
 _event = None
+_own = False  # the second text is the person's
 
 
 def fields():
@@ -50,8 +51,10 @@ def _draw():
     columns = ["Head " + name[1:] if event["what"] == "heads" else "whole" if name == "layer" and event["what"] in LAYERS else visible(name) for name in event["columns"]]
     bridge.inside.table("change-cells", "inside.change", json.dumps(columns), json.dumps(names), "[]", "", _read)
     layer, column, most = json.loads(bridge.inside.extreme("inside.change", measure))
+    if event["how"] == "swap" and value("change-source") == value("inside-text"):
+        return text("change-most", "Both texts are the same, so nothing changes. Change a word of the second, and keep its length.")
     what = "that difference" if measure == "change" else "the loss"
-    text("change-most", "Blue: " + what + " goes up; orange: it goes down. Most for " + _part(layer, column) + ": " + signed(most) + " " + DONE[event["how"]] + ".")
+    return text("change-most", "Blue: " + what + " goes up; orange: it goes down. Most for " + _part(layer, column) + ": " + signed(most) + " " + DONE[event["how"]] + ".")
 
 
 def _part(layer, column):
@@ -78,14 +81,23 @@ def _read(told, pinned):
         notices.announce(line + ".")
 
 
-def _chose(event=None):
-    show("change-source-box", value("change-how") == "swap")
+def _chose(event):
+    swap = value("change-how") == "swap"
+    show("change-source-box", swap)
+    if swap and event.target.id == "change-how" and not _own and len(value("change-source")) != len(value("inside-text")):
+        el("change-source").value = value("inside-text")  # of the same length, to change a word in
     inside.look()
+
+
+def _typed(event):
+    global _own
+    _own = True
 
 
 def start():
     inside.add("change", fields, draw, result="change-result")
     for name in ("change-what", "change-how", "change-source"):
         on(name, "change", _chose)
+    on("change-source", "input", _typed)
     on("change-measure", "change", lambda event: _draw() if _event else None)
     show("change-source-box", value("change-how") == "swap")
