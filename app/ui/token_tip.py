@@ -46,7 +46,10 @@ def _head(title, facts):
 
 
 def _rank(number):
-    return {0: "the likeliest", 1: "2nd", 2: "3rd"}.get(number, fmt.count(number + 1) + "th")
+    if not number:
+        return "the likeliest"
+    last, teen = (number + 1) % 10, (number + 1) // 10 % 10 == 1
+    return fmt.count(number + 1) + ("th" if teen else {1: "st", 2: "nd", 3: "rd"}.get(last, "th"))
 
 
 def written(group, at, total, pinned):
