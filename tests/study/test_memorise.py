@@ -116,7 +116,7 @@ def test_base_prompt_only_and_adapter_side_by_side(machine):
     other = Corpus.from_text(" ".join(WORDS[mix(i * GOLDEN + 99) % len(WORDS)] for i in range(500)), "other words")
     list(Trainer(model, other, SETTINGS | {"steps": 300, "decay_steps": 300}).run())
     model.attach(pt.LoRAConfig(rank=16, alpha=32, targets=("attn.qkv", "attn.proj", "mlp.fc", "mlp.proj")))
-    list(Trainer(model, CORPUS, SETTINGS | {"learning_rate": 1e-2}).run())
+    list(Trainer(model, CORPUS, SETTINGS | {"learning_rate": 1e-2, "steps": 2 * STEPS, "decay_steps": 2 * STEPS}).run())
     model.strength = 0.75
     subjects = {
         "base": (model, {"strength": 0.0}), "prompt only": (model, {"strength": 0.0, "shots": True}), "LoRA": (model, {"strength": 1.0}),
