@@ -117,3 +117,11 @@ def test_what_does_not_fit_is_refused(model):
     with pytest.raises(DataError, match="one text"):
         study.next_token(model, [TOKENS, TOKENS])
     assert np.isnan(study.logit_lens(model, [5]).loss_nats).all()
+
+
+def test_more_tokens_are_asked_about_than_the_context_holds(any_machine):
+    short = made(any_machine, GPTConfig(layers=1, channels=24, heads=3, context=8, vocabulary=61, batch=1))
+    found = study.next_token(short, TOKENS[:5], top=20)
+    assert found.adds.contribution.shape == (5, 20) and np.allclose(found.adds.contribution.sum(0), found.logits, atol=NEAR)
+    with pytest.raises(DataError):
+        study.contributions(short, TOKENS[:5], targets=[*range(20), 61])

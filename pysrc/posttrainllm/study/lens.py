@@ -160,7 +160,7 @@ async def contributions_async(model, text, position: int = -1, targets=None, hea
     found = await Run(model, tokens[None]).read(chosen(model.config, wanted))
     there = {name: each[0, position].astype(np.float64) for name, each in found.items()}
     weight = {name: await weight_async(model, name) for name in ("wte.weight", "wpe.weight", "ln_f.weight", "ln_f.bias")}
-    targets = _best(there["logits"][None], 5)[0] if targets is None else tokens_of(model, targets)
+    targets = _best(there["logits"][None], 5)[0] if targets is None else _targets(model, targets)
     directions = weight["wte.weight"][targets].T
     parts = [("token", weight["wte.weight"][tokens[position]]), ("position", weight["wpe.weight"][position])]
     for layer in range(model.config.layers):
@@ -246,6 +246,13 @@ def _position(tokens, position: int) -> int:
     if not -len(tokens) <= position < len(tokens):
         raise DataError("study", f"a position from 0 to {len(tokens) - 1}", f"{position} came", "choose one in the text")
     return int(position % len(tokens))
+
+
+def _targets(model, given):
+    """Tokens that are asked about, [K]: unlike a text they may be more than the context."""
+    given = list(model.tokenizer.encode(given)) if isinstance(given, str) else list(given)
+    most = model.config.context
+    return np.concatenate([tokens_of(model, given[first : first + most]) for first in range(0, max(1, len(given)), most)])
 
 
 def _best(logits, top: int):
