@@ -1,0 +1,58 @@
+"""Looking inside with the real trainer on Chromium's software GPU: the same numbers as on the CPU engine, and nothing held up by a run."""
+
+from __future__ import annotations
+
+import base64
+from array import array
+
+import pytest
+
+from e2e.driver import Driver
+from e2e.test_gpu_engine import driver, open_worker, start, use  # noqa: F401 - the first two are fixtures
+
+TEXT = "To be or"
+TOLERANCE = 2e-4  # float32 sums in another order
+REQUESTS = {
+    "attention": {"text": TEXT},
+    "lens": {"text": TEXT},
+    "next": {"text": TEXT},
+    "change": {"text": TEXT, "what": "heads", "how": "mean"},
+    "flow": {"text": TEXT, "position": 5},
+    "heads": {},
+}
+WORDS = {"lens": "rows", "next": "choices", "change": "answer", "flow": "position", "heads": "meanings", "attention": "labels"}
+
+
+def looks(driver: Driver) -> dict[str, dict]:  # noqa: F811
+    found = {kind: driver.call(f"inside.{kind}", f"inside.{kind}", **fields) for kind, fields in REQUESTS.items()}
+    for event in found.values():
+        if "buffer" in event:
+            event["numbers"] = list(array("f", base64.b64decode(event.pop("buffer"))))
+    return found
+
+
+def test_the_same_as_on_the_cpu_engine(driver):  # noqa: F811
+    use(driver, "cpu")
+    start(driver, 12)
+    assert driver.wait("stopped")["reason"] == "finished"
+    on_cpu = looks(driver)
+    use(driver, "webgpu")
+    on_gpu = looks(driver)
+    for kind, event in on_cpu.items():
+        other = on_gpu[kind]
+        assert event[WORDS[kind]] == other[WORDS[kind]], kind
+        assert event.get("arrays") == other.get("arrays"), kind
+        if "numbers" in event:
+            assert other["numbers"] == pytest.approx(event["numbers"], rel=TOLERANCE, abs=TOLERANCE), kind
+    assert on_gpu["next"]["probability"] == pytest.approx(on_cpu["next"]["probability"], rel=TOLERANCE)
+    for kind, scores in on_cpu["heads"]["scores"].items():
+        assert on_gpu["heads"]["scores"][kind][0] == pytest.approx(scores[0], abs=TOLERANCE), kind
+
+    # While a run goes on that GPU: between its steps, with steps before and after.
+    driver.ask("train.extend", steps=20)
+    driver.wait("step")
+    looked = looks(driver)
+    assert 12 < looked["attention"]["step"] < 32
+    assert looked["flow"]["numbers"] != on_gpu["flow"]["numbers"]
+    stopped = driver.wait("stopped")
+    assert (stopped["reason"], stopped["step"]) == ("finished", 32)
