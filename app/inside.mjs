@@ -99,7 +99,7 @@ const CELLS = {
     const most = Math.max(...data.map(Math.abs)) || 1;
     const here = data[row * shape[1] + column];
     return {
-      text: `${here < 0 ? '−' : '+'}${Math.abs(here).toFixed(2)}`, small: '', share: Math.abs(here) / most, below: here < 0,
+      text: Math.abs(here) < 0.005 ? '0.00' : `${here < 0 ? '−' : '+'}${Math.abs(here).toFixed(2)}`, small: '', share: Math.abs(here) / most, below: here < 0,
       told: { layer: row, column, name: columns[column], change: arrays.change.data[row * shape[1] + column], loss: arrays.loss_change.data[row * shape[1] + column] },
     };
   },
@@ -145,6 +145,13 @@ export function table(id, kind, columns, rows, foot, corner, ask) {
   box.querySelector('table').replaceChildren(...[top, body, bottom].filter((part) => part.children.length));
   if (!tables.has(id)) listen(id, box);
   tables.set(id, { at: [names.length - 1, Math.max(0, heads.length - 1)], ask, size: [names.length, heads.length], kind });
+}
+
+/** Bring a cell into sight within its table, without choosing it. */
+export function reveal(id, row, column) {
+  const box = find(id);
+  const cell = box.querySelector(`[data-at="${row},${column}"]`);
+  if (cell) box.scrollLeft = cell.offsetLeft + cell.offsetWidth / 2 - box.clientWidth / 2;
 }
 
 /** Whether a person moved the pointer: what scrolls away under it by the keys is not pointed at. */

@@ -182,7 +182,7 @@ def test_one_tokens_way(open_page):
     page.focus("#inside-view-flow")
     page.keyboard.press("Tab")
     expect(page.locator("#flow-embed")).to_be_focused()
-    expect(readout).to_have_text("embed, number 0 of 48: +0.0000")
+    expect(readout).to_have_text("embed, number 0 of 48: 0.0000")
     page.keyboard.press("ArrowRight")
     expect(readout).to_contain_text("embed, number 1 of 48: +0.4")
     page.focus("#flow-blocks-0-attn-k")

@@ -53,6 +53,7 @@ def _draw():
     layer, column, most = json.loads(bridge.inside.extreme("inside.change", measure))
     if event["how"] == "swap" and value("change-source") == value("inside-text"):
         return text("change-most", "Both texts are the same, so nothing changes. Change a word of the second, and keep its length.")
+    bridge.inside.reveal("change-cells", layer, column)
     what = "that difference" if measure == "change" else "the loss"
     return text("change-most", "Blue: " + what + " goes up; orange: it goes down. Most for " + _part(layer, column) + ": " + signed(most) + " " + DONE[event["how"]] + ".")
 

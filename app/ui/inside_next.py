@@ -89,7 +89,9 @@ def _explain():
 
 
 def signed(value, places=2):
-    """+1.20 or −1.20."""
+    """+1.20, −1.20, or 0.00 without a sign."""
+    if abs(value) < 0.5 / 10**places:
+        return fmt.fixed(0, places)
     return ("−" if value < 0 else "+") + fmt.fixed(abs(value), places)
 
 
