@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from enum import Enum
 from pathlib import Path
@@ -11,10 +10,12 @@ from typing import Annotated
 import typer
 
 from . import __version__
-from .cli_output import emit, quiet_stdout, say
+from .cli_options import (
+    AnyBaseOption, BatchOption, Device, DeviceOption, IsaOption, JsonOption, Number, Precision, PrecisionOption, PresetOption, RunPrecisionOption,
+    Text, ThreadsOption, Whole, friendly, size,
+)  # fmt: skip
 from .configs import load
 from .decode.generate import AHEAD
-from .errors import PostTrainError
 
 app = typer.Typer(
     add_completion=False,
@@ -23,23 +24,6 @@ app = typer.Typer(
     help="Train, sample, tokenize, measure and explain small GPTs.",
 )
 _DEFAULTS = load("training")
-_PRESETS = ", ".join(load("presets"))
-
-
-class Device(str, Enum):
-    """Engines by name."""
-
-    auto = "auto"
-    cpu = "cpu"
-    webgpu = "webgpu"
-    reference = "reference"
-
-
-class Precision(str, Enum):
-    """How activations are stored."""
-
-    f32 = "f32"
-    f16 = "f16"
 
 
 class End(str, Enum):
@@ -75,51 +59,9 @@ class Pass(str, Enum):
     initial = "initial"
 
 
-def _friendly(command):
-    """Errors of this package become their sentence and exit status 1; with --json also an error event."""
-
-    @functools.wraps(command)
-    def wrapped(*args, **options):
-        try:
-            status = command(*args, **options)
-        except PostTrainError as error:
-            say(f"posttrainllm: {error}")
-            if options.get("as_json"):
-                emit({"event": "error"} | error.to_event())
-            status = 1
-        except BrokenPipeError:
-            quiet_stdout()
-            status = 128 + 13
-        except KeyboardInterrupt:
-            status = 128 + 2
-        if status:
-            raise typer.Exit(status)
-
-    return wrapped
-
-
 def _setting(name: str, text: str):
     """An option for a training setting; None where it is not given, so that a resumed run keeps its own."""
     return typer.Option(f"--{name.replace('_', '-')}", help=text, show_default=f"{_DEFAULTS[name]:g}")
-
-
-def _size(name: str):
-    return typer.Option(f"--{name}", help="Instead of the preset's.")
-
-
-Text, Whole, Number = str | None, int | None, float | None
-PresetOption = Annotated[Text, typer.Option("--preset", help=f"One of {_PRESETS}.", show_default="medium")]
-DeviceOption = Annotated[Device, typer.Option("--device", help="The engine.")]
-_THREADS = typer.Option("--threads", min=1, max=256, help="Threads of the cpu engine.", show_default="cores, at most 8")
-ThreadsOption = Annotated[Whole, _THREADS]
-_PRECISION_HELP = "How webgpu stores activations: f16 has f32 weights behind it and a loss scale."
-PrecisionOption = Annotated[Precision, typer.Option("--precision", help=_PRECISION_HELP)]
-RunPrecisionOption = Annotated[
-    Precision | None, typer.Option("--precision", help=_PRECISION_HELP, show_default="f32, or what the run has")
-]
-BatchOption = Annotated[Whole, _size("batch")]
-IsaOption = Annotated[Text, typer.Option("--isa", hidden=True)]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -130,7 +72,7 @@ def _main(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 
 @app.command()
-@_friendly
+@friendly
 def train(
     data: Annotated[Text, typer.Option(help="shakespeare, or a UTF-8 text file.", show_default="shakespeare")] = None,
     preset: PresetOption = None,
@@ -145,10 +87,10 @@ def train(
     as_json: JsonOption = False,
     export: Annotated[Path | None, typer.Option(help="Write the run as one .safetensors file at the end.")] = None,
     name: Annotated[Text, typer.Option(help="What the run is called.", show_default="the folder's name")] = None,
-    layers: Annotated[Whole, _size("layers")] = None,
-    channels: Annotated[Whole, _size("channels")] = None,
-    heads: Annotated[Whole, _size("heads")] = None,
-    context: Annotated[Whole, _size("context")] = None,
+    layers: Annotated[Whole, size("layers")] = None,
+    channels: Annotated[Whole, size("channels")] = None,
+    heads: Annotated[Whole, size("heads")] = None,
+    context: Annotated[Whole, size("context")] = None,
     batch: BatchOption = None,
     learning_rate: Annotated[Number, _setting("learning_rate", "The peak.")] = None,
     minimum_learning_rate_fraction: Annotated[
@@ -207,7 +149,7 @@ def train(
 
 
 @app.command()
-@_friendly
+@friendly
 def sample(
     source: Annotated[Path, typer.Option("--from", help="A run's folder, or a .safetensors file.")],
     prompt: Annotated[str, typer.Option(help="What the text begins with.")] = "\n",
@@ -255,7 +197,7 @@ def sample(
 
 
 @app.command()
-@_friendly
+@friendly
 def tokenize(
     text: Annotated[Text, typer.Argument(help="A text to split into tokens.", show_default=False)] = None,
     tokenizer: Annotated[Path | None, typer.Option(help="The tokenizer.json that splits TEXT or counts --data.")] = None,
@@ -274,7 +216,7 @@ def tokenize(
 
 
 @app.command()
-@_friendly
+@friendly
 def bench(
     preset: PresetOption = None,
     device: DeviceOption = Device.auto,
@@ -293,7 +235,7 @@ def bench(
 
 
 @app.command()
-@_friendly
+@friendly
 def explain(
     preset: PresetOption = None,
     stage: Annotated[Stage, typer.Option(help="How far compiled.")] = Stage.graph,

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .cli import DeviceOption, JsonOption, Number, PrecisionOption, Text, ThreadsOption, Whole, _friendly, app
-from .cli import Device as _Device
-from .cli import Precision as _Precision
+from .cli import app
+from .cli_options import DeviceOption, JsonOption, Number, PrecisionOption, Text, ThreadsOption, Whole, friendly
+from .cli_options import Device as _Device
+from .cli_options import Precision as _Precision
 from .cli_output import emit, output_for, say
 from .configs import load
 from .errors import ConfigError, DataError, NonFiniteError
@@ -34,7 +35,7 @@ def _setting(name: str, text: str):
 
 
 @app.command()
-@_friendly
+@friendly
 def lora(
     source: Annotated[Path, typer.Option("--from", help="The base: a run's folder, or a .safetensors file. It is only read.")],
     data: Annotated[Text, typer.Option(help="shakespeare, or a UTF-8 text file, to train on.")] = None,

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .cli import DeviceOption, JsonOption, Number, Text, ThreadsOption, Whole, _friendly, app
-from .cli import Device as _Device
+from .cli import app
+from .cli_options import DeviceOption, JsonOption, Number, Text, ThreadsOption, Whole, friendly
+from .cli_options import Device as _Device
 from .cli_output import emit, say
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @app.command()
-@_friendly
+@friendly
 def memorise(
     source: Annotated[Path, typer.Option("--from", help="A run's folder, or a .safetensors file.")],
     data: Annotated[

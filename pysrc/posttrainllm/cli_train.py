@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import signal
-import threading
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Self
 
-from .cli_output import output_for, quiet_stdout, say
+from .cli_interrupt import Interrupt, until_broken
+from .cli_output import output_for, say
 from .cli_tokenize import asked_for, fewer_than_asked, refuse_another
 from .data.corpus import Corpus
 from .errors import ConfigError, DeviceUnavailableError, NonFiniteError, PostTrainError, StoreMissingError
@@ -25,8 +23,6 @@ from .train.reports import Report, SaveFailedReport, StepReport, StoppedReport
 from .train.settings import training_settings
 from .train.state import checkpoint_of, saved_precision, trainer_of
 from .train.trainer import Live, Trainer
-
-BROKEN_PIPE = 13
 
 
 @dataclass
@@ -51,34 +47,6 @@ class Job:
     as_json: bool = False
     tokenizer: Path | None = None
     bpe: int | None = None
-
-
-class Interrupt:
-    """While it is entered, SIGINT and SIGTERM ask the run to stop after its step; a second one ends it at once."""
-
-    def __init__(self) -> None:
-        self.number = 0
-        self._before: dict = {}
-
-    def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._handle)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._before = {}
-
-    def _handle(self, number: int, frame: object) -> None:
-        if self.number:
-            raise KeyboardInterrupt
-        self.number = number
-
-    def asked(self) -> str:
-        """ "stop" once a signal came."""
-        return "stop" if self.number else ""
 
 
 def run(job: Job) -> int:
@@ -271,21 +239,6 @@ def _train(job: Job, trainer: Trainer, held: Run | None, interrupt: Interrupt) -
             },
         )
     return 128 + interrupt.number if stopped.reason == "stopped" else 0
-
-
-def until_broken(interrupt: Interrupt):
-    """Calls of output methods; when nobody reads any more, the run is asked to stop, so that it is still saved."""
-
-    def show(method, event) -> None:
-        if interrupt.number == BROKEN_PIPE:
-            return
-        try:
-            method(event)
-        except BrokenPipeError:
-            quiet_stdout()
-            interrupt.number = BROKEN_PIPE
-
-    return show
 
 
 def _facts(job: Job, trainer: Trainer) -> dict:

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from .cli import DeviceOption, JsonOption, Number, Text, ThreadsOption, Whole, _friendly, app
-from .cli import Device as _Device
+from .cli import app
+from .cli_options import DeviceOption, JsonOption, Number, Text, ThreadsOption, Whole, friendly
+from .cli_options import Device as _Device
 from .configs import load
 
 _TABLE, _LORA = load("tuning"), load("lora")["adapter"]
@@ -44,7 +45,7 @@ BatchOption = Annotated[Whole, typer.Option(help="Sequences of a step.", show_de
 
 
 @app.command()
-@_friendly
+@friendly
 def sft(
     source: SourceOption,
     pairs: Annotated[Path, typer.Option(help="Prompts and responses: .jsonl, .json or .csv.")],
@@ -80,7 +81,7 @@ def sft(
 
 
 @app.command()
-@_friendly
+@friendly
 def dpo(
     source: SourceOption,
     preferences: Annotated[Path, typer.Option(help="Prompts, each with a chosen and a rejected answer: .jsonl, .json or .csv.")],

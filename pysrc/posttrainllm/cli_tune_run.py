@@ -8,8 +8,8 @@ import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from .cli_interrupt import BROKEN_PIPE, Interrupt, until_broken
 from .cli_output import emit, say
-from .cli_train import BROKEN_PIPE, Interrupt, until_broken
 from .data.corpus import Corpus
 from .data.pairs import Pairs, Preferences, Template
 from .errors import ConfigError, FormatError, NonFiniteError, StoreError
