@@ -65,6 +65,15 @@ export function strip(id, labels, at, choose) {
     choose(next);
   };
   if (focused) box.children[at]?.focus();
+  bring(box, at);
+}
+
+/** Scroll the strip alone, not the page. */
+function bring(box, at) {
+  const token = box.children[at];
+  if (!token) return;
+  if (token.offsetTop < box.scrollTop) box.scrollTop = token.offsetTop - 4;
+  else if (token.offsetTop + token.offsetHeight > box.scrollTop + box.clientHeight) box.scrollTop = token.offsetTop + token.offsetHeight - box.clientHeight + 4;
 }
 
 /** Show another position as the chosen one. */
@@ -73,6 +82,7 @@ export function mark(id, at) {
     each.setAttribute('aria-checked', String(index === at));
     each.tabIndex = index === at ? 0 : -1;
   });
+  bring(find(id), at);
 }
 
 // ---- tables of layers by positions or heads --------------------------------------------------------------------------------------

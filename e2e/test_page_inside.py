@@ -210,6 +210,20 @@ def test_a_text_that_is_refused_and_the_next_that_is_not(open_page):
     error(page, "inside", "Type a text")
 
 
+def test_the_chosen_position_is_in_sight_in_a_long_text(open_page):
+    page = looking(open_page, viewport={"width": 360, "height": 740})
+    page.fill("#inside-text", "a rose is a rose " * 3 + "is a rose")
+    expect(page.locator("#inside-strip button")).to_have_count(60)
+    strip, token = page.locator("#inside-strip").bounding_box(), page.locator("#inside-strip button").last.bounding_box()
+    assert strip["y"] <= token["y"] and token["y"] + token["height"] <= strip["y"] + strip["height"] + 1
+    page.locator("#inside-strip button").last.focus()
+    page.keyboard.press("Home")
+    expect(page.locator("#inside-strip button").first).to_be_focused()
+    token = page.locator("#inside-strip button").first.bounding_box()
+    strip = page.locator("#inside-strip").bounding_box()
+    assert strip["y"] <= token["y"]
+
+
 def test_an_answer_that_comes_late_does_not_win(open_page):
     page = looking(open_page, fake={})
     page.evaluate("tell({ kind: 'test.shut', gate: 'inside' })")

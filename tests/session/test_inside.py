@@ -152,7 +152,7 @@ async def test_refusals(asker):
     assert "how is one of" in (await asker.call("inside.change", "failed", text="ab", how="none"))["message"]
     assert "a position from 0 to 1" in (await asker.call("inside.flow", "failed", text="ab", position=2))["message"]
     asker.session.rate_flops = 1.0
-    assert "at most 60 s" in (await asker.call("inside.change", "failed", text="ab", what="residual"))["message"]
+    assert "at most 20 s" in (await asker.call("inside.change", "failed", text="ab", what="residual"))["message"]
 
 
 def test_on_the_reference_engine():

@@ -15,8 +15,8 @@ from .messages import finite
 
 MOST_TOKENS = 512
 """Of a text: as many as can be drawn, and as patterns of all heads fit memory."""
-MOST_SECONDS = 60.0
-"""Of a map of changes: nothing trains meanwhile."""
+MOST_SECONDS = 20.0
+"""Of a map of changes: it is of one moment of the model, so nothing trains meanwhile, and Stop waits."""
 CHOICES = 10
 LENS_CHOICES = 5
 HOW = ("zero", "mean", "swap")
