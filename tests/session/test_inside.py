@@ -59,6 +59,33 @@ async def test_lens(asker):
 
 
 @scenario
+async def test_a_tuned_lens(asker):
+    await asker.trained(steps=60, decay_steps=60)
+    weights = asker.session.model.weights_sha256()
+    assert "train one first" in (await asker.call("inside.lens", "failed", text=PROMPT, which="tuned"))["message"]
+    plain = await asked(asker, "lens", text=PROMPT)
+    reply = asker.ask("lens.train", steps=60)
+    trained = await asker.wait("lens.trained", reply_to=reply)
+    assert (trained["steps"], trained["usable"]) == (60, True)
+    first = next(event for event in asker.events if event["kind"] == "lens.step")
+    assert len(first["divergence_nats"]) == 2 and first["steps"] == 60
+    tuned = await asked(asker, "lens", text=PROMPT, which="tuned")
+    assert tuned["which"] == "tuned" and tuned["loss_nats"][0] < plain["loss_nats"][0] and tuned["loss_nats"][-1] == pytest.approx(plain["loss_nats"][-1])
+    assert asker.session.model.weights_sha256() == weights
+    reply = asker.ask("lens.train", steps=100000)
+    await asker.wait("lens.step", reply_to=reply)
+    asker.ask("lens.stop")
+    stopped = await asker.wait("lens.trained", reply_to=reply)
+    assert 0 < stopped["steps"] < 100000 and stopped["usable"]
+    reply = asker.ask("lens.train", steps=100000)
+    await asker.wait("lens.step", reply_to=reply)
+    asker.ask("train.extend", steps=20)  # the model moves on: a lens of what it was is none
+    assert not (await asker.wait("lens.trained", reply_to=reply))["usable"]
+    await asker.wait("stopped")
+    assert "train one first" in (await asker.call("inside.lens", "failed", text=PROMPT, which="tuned"))["message"]
+
+
+@scenario
 async def test_next_token(asker):
     await asker.trained()
     told = await asked(asker, "next", text=PROMPT, position=4)

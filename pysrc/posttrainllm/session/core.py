@@ -26,6 +26,7 @@ from .exports import Exports
 from .host import Host
 from .inside import Inside
 from .job import Job
+from .lenses import Lenses
 from .memorising import Memorising
 from .messages import checked
 from .planning import Planning, rate_of
@@ -56,6 +57,7 @@ class Session:
         self.exports = Exports(self)
         self.comparing, self.memorising = Comparing(self), Memorising(self)
         self.inside = Inside(self)
+        self.lenses = Lenses(self)
         self._closed = False
         self._flops: tuple = (None, 0)
         self._handlers = {
@@ -65,7 +67,7 @@ class Session:
             "engine.use": self.engines.use,
         }
         parts = (self.runs, self.exports, self.training, self.tuning, self.adapters, self.comparing, self.memorising)
-        for part in (Planning(self), self.tokens, self.writing, self.inside, *parts):
+        for part in (Planning(self), self.tokens, self.writing, self.inside, self.lenses, *parts):
             self._handlers |= part.handlers()
 
     @property
@@ -145,7 +147,7 @@ class Session:
         while not self._closed:
             busy = False
             try:
-                for part in (self.training, self.tuning, self.writing, self.comparing, self.memorising):
+                for part in (self.training, self.tuning, self.writing, self.lenses, self.comparing, self.memorising):
                     busy = await part.turn() or busy
             except Exception as error:  # noqa: BLE001 - the loop must outlive any fault; the person is told
                 busy = await self._recovered(error)

@@ -43,7 +43,7 @@ class Inside:
             "inside.flow": self._flow,
         }
 
-    async def _model(self):
+    async def model_at_rest(self):
         """The live model at rest between two steps. Raises ConfigError where there is none."""
         session = self._session
         if session.model is None:
@@ -57,7 +57,7 @@ class Inside:
         """(model, tokens [T]) of a request with a text. Raises DataError."""
         from ..study.running import tokens_of
 
-        model = await self._model()
+        model = await self.model_at_rest()
         tokens = tokens_of(model, text)
         if len(tokens) > MOST_TOKENS:
             raise DataError("inside", f"a text of at most {MOST_TOKENS} tokens", f"{len(tokens)} came", "shorten the text")
@@ -94,7 +94,7 @@ class Inside:
         from ..study import head_scores_async
         from ..study.attention import MEANINGS
 
-        model = await self._model()
+        model = await self.model_at_rest()
         trainer = self._session.job.trainer
         state = (model, trainer and trainer.step, model.strength if model.lora is not None else None, self._session.adapters.chosen)
         if self._scored[0] != state or self._session.job.active:
@@ -106,16 +106,19 @@ class Inside:
         scores = {kind: each.tolist() for kind, each in found.scores.items()}
         self._tell("heads", identity, model, None, named=named, scores=scores, chance=found.chance, meanings=MEANINGS)
 
-    async def _lens(self, identity, text: str) -> None:
-        """inside.lens: rows of layers (the embedding, then each block) by positions: `top_labels` and `top_probability` of the
+    async def _lens(self, identity, text: str, which: str = "plain") -> None:
+        """inside.lens: through the plain lens or the tuned one (lenses.py). Rows of layers (the embedding, then each block) by positions: `top_labels` and `top_probability` of the
         likeliest, `probability` and `rank` of the token that came next (-1 where none came), `loss_nats` by row."""
         from ..study import logit_lens_async
 
         model, tokens = await self._ready(text)
-        found = await logit_lens_async(model, tokens, LENS_CHOICES)
+        if which not in ("plain", "tuned"):
+            raise ConfigError("inside", "which is plain or tuned", f"{which!r} came", "choose one of those")
+        tuned = self._session.lenses.lens() if which == "tuned" else None
+        found = await logit_lens_async(model, tokens, LENS_CHOICES, tuned=tuned)
         arrays = {"top_probability": found.top_probability, "probability": np.nan_to_num(found.probability, nan=-1.0), "rank": found.rank}
         self._tell(
-            "lens", identity, model, tokens, arrays, rows=found.layers, top_labels=found.top_labels,
+            "lens", identity, model, tokens, arrays, which=which, rows=found.layers, top_labels=found.top_labels,
             loss_nats=[finite(float(each)) for each in found.loss_nats],
         )  # fmt: skip
 
