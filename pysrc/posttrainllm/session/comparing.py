@@ -54,6 +54,11 @@ class Comparing:
         if self._pieces is not None:
             self._end("stopped", True)
 
+    @property
+    def active(self) -> bool:
+        """Whether the model stands for one side: its adapter may not count."""
+        return self._pieces is not None
+
     def _next(self, side: str) -> None:
         prompt, tokens, sampler = self._how
         model, adapters = self._session.model, self._session.adapters

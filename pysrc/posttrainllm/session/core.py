@@ -23,6 +23,7 @@ from .adapters import Adapters
 from .comparing import Comparing
 from .engines import Engines
 from .exports import Exports
+from .features import Features
 from .host import Host
 from .inside import Inside
 from .job import Job
@@ -56,7 +57,7 @@ class Session:
         self.tuning, self.adapters = Tuning(self), Adapters(self)
         self.exports = Exports(self)
         self.comparing, self.memorising = Comparing(self), Memorising(self)
-        self.inside = Inside(self)
+        self.inside, self.features = Inside(self), Features(self)
         self.lenses = Lenses(self)
         self._closed = False
         self._flops: tuple = (None, 0)
@@ -66,7 +67,7 @@ class Session:
             "corpus.file": self._corpus_file,
             "engine.use": self.engines.use,
         }
-        parts = (self.runs, self.exports, self.training, self.tuning, self.adapters, self.comparing, self.memorising)
+        parts = (self.runs, self.exports, self.training, self.tuning, self.adapters, self.comparing, self.memorising, self.features)
         for part in (Planning(self), self.tokens, self.writing, self.inside, self.lenses, *parts):
             self._handlers |= part.handlers()
 
@@ -147,7 +148,7 @@ class Session:
         while not self._closed:
             busy = False
             try:
-                for part in (self.training, self.tuning, self.writing, self.lenses, self.comparing, self.memorising):
+                for part in (self.training, self.tuning, self.writing, self.lenses, self.comparing, self.memorising, self.features):
                     busy = await part.turn() or busy
             except Exception as error:  # noqa: BLE001 - the loop must outlive any fault; the person is told
                 busy = await self._recovered(error)
@@ -244,6 +245,7 @@ class Session:
         self.stop_writing()
         self.writing.drafts.close()
         self.adapters.forget()
+        self.features.forget()
         if self.model is not None:
             self.model.close()
             self.model = None

@@ -80,6 +80,19 @@ REQUESTS: dict[str, dict[str, str]] = {
     "inside.next": {"text": TEXT + "!", "position": WHOLE},
     "inside.change": {"text": TEXT + "!", "what": TEXT, "how": TEXT, "source": TEXT, "position": WHOLE},
     "inside.flow": {"text": TEXT + "!", "position": WHOLE},
+    "features.train": {
+        "address": TEXT, "how": TEXT, "features": WHOLE, "k": WHOLE, "l1": NUMBER, "steps": WHOLE, "batch": WHOLE, "learning_rate": NUMBER,
+        "resample_every_steps": WHOLE, "seed": WHOLE,
+    },
+    "features.stop": {},
+    "features.list": {"by": TEXT, "first": WHOLE, "count": WHOLE},
+    "features.feature": {"index": WHOLE + "!"},
+    "features.export": {},
+    "features.write": {
+        "prompt": TEXT + "!", "index": WHOLE + "!", "strength": NUMBER + "!", "tokens": WHOLE, "temperature": NUMBER, "top_k": WHOLE,
+        "top_p": NUMBER, "seed": WHOLE,
+    },
+    "features.write_stop": {},
     "settings": {"sample_prompt": TEXT, "sample_every_seconds": NUMBER, "save_every_seconds": NUMBER},
 }
 

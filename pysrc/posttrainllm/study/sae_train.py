@@ -131,6 +131,7 @@ class SAETrainer:
         self._moments = {name: (np.zeros_like(each), np.zeros_like(each)) for name, each in self._weights.items()}
         self._fired = np.zeros(features, np.int64)
         self._order, self._at = self._rng.permutation(len(rows)), 0
+        self._seconds = 0.0
 
     @staticmethod
     def _unit(rows):
@@ -152,11 +153,18 @@ class SAETrainer:
 
     async def run_async(self) -> AsyncIterator[SAEReport]:
         """`run`, for code that awaits; between reports it may be left alone, and goes on from there when asked again."""
-        started = time.perf_counter()
         while self.step < self.settings.steps:
+            yield await self.some_async(REPORT_STEPS - self.step % REPORT_STEPS)
+
+    async def some_async(self, steps: int = 1) -> SAEReport:
+        """Take `steps` steps, fewer where the end is nearer, and tell of the last; for who has other work in between."""
+        if self.step >= self.settings.steps:
+            raise ConfigError("sae", "steps that are left to take", f"it is at its last, {self.step:,}", "train another with more steps")
+        began = time.perf_counter()
+        for _ in range(min(steps, self.settings.steps - self.step)):
             last = await self._one()
-            if self.step % REPORT_STEPS == 0 or self.step == self.settings.steps:
-                yield self._report(*last, time.perf_counter() - started)
+        self._seconds += time.perf_counter() - began
+        return self._report(*last, self._seconds)
 
     def _batch(self):
         size = min(self.settings.batch, len(self._rows))

@@ -30,7 +30,8 @@ def windows(tokens, context: int, count: int, seed: int):
     return np.stack([found[at * context : (at + 1) * context] for at in order]).astype(np.int32)
 
 
-def _width_place(model, address: str):
+def require_rows(model, address: str):
+    """The Place of an address with one row a token. Raises ConfigError for another."""
     place = place_of(model.config, address)
     if place.dims not in ("TC", "TF"):
         raise ConfigError("sae", "an address with one row a token (resid_post, mlp.out, mlp.post, attn.out, …)", f"{address!r} came", "choose one")
@@ -44,16 +45,25 @@ def _batches(model, rows):
 
 async def activations_async(model, tokens, address: str, count: int = ROWS, seed: int = 0):
     """Rows [N,C] float32 of an address over windows of a text's tokens, about `count` of them. Raises ConfigError, DataError."""
-    place = _width_place(model, address)
-    parts = [(await Run(model, rows).read([place]))[address] for rows in _batches(model, windows(tokens, model.config.context, count, seed))]
-    rows = np.concatenate(parts).astype(np.float32)
-    return rows.reshape(-1, rows.shape[-1])
+    rows = windows(tokens, model.config.context, count, seed)
+    return np.concatenate([each async for each in reading_async(model, rows, address)]).reshape(rows.size, -1)
+
+
+async def reading_async(model, rows, address: str):
+    """An address over windows [N,T], batch by batch: arrays [B,T,C] float32, for who has other work in between. Raises ConfigError."""
+    place = require_rows(model, address)
+    for each in _batches(model, rows):
+        yield (await Run(model, each).read([place]))[address].astype(np.float32)
 
 
 async def sae_trainer_async(model, tokens, address: str, rows: int = ROWS, **settings) -> SAETrainer:
     """`sae_trainer`, for code that awaits."""
     made = SAESettings.of(**settings)
-    found = await activations_async(model, tokens, address, rows, made.seed)
+    return trainer_on(model, await activations_async(model, tokens, address, rows, made.seed), address, made)
+
+
+def trainer_on(model, found, address: str, made: SAESettings) -> SAETrainer:
+    """A trainer on rows [N,C] read from the model, its products on the model's engine where that keeps to single precision."""
     half = getattr(model.machine, "precision", "f32") != "f32"
     products = None if half else Products(model, found.shape[1], made.features, min(made.batch, len(found)))
     return SAETrainer(found, made, address, products)
@@ -114,7 +124,7 @@ def _loss_nats(logits, tokens) -> float:
 
 async def recovered_async(model, tokens, autoencoder: SparseAutoencoder, count: int = JUDGED_TOKENS, seed: int = 1) -> Recovered:
     """`recovered`, for code that awaits."""
-    place, out = _width_place(model, autoencoder.address), place_of(model.config, "logits")
+    place, out = require_rows(model, autoencoder.address), place_of(model.config, "logits")
     rows = windows(tokens, model.config.context, count, seed)
     losses, weights, fired = np.zeros(3), [], np.zeros(autoencoder.features, bool)
     total = squared = l0 = 0.0
@@ -183,7 +193,7 @@ async def features_async(
     model, tokens, autoencoder: SparseAutoencoder, indices=None, *, count: int = BROWSED_TOKENS, contexts: int = 5, around: int = 12, top: int = 8, seed: int = 2
 ) -> list[Feature]:
     """`features`, for code that awaits."""
-    place = _width_place(model, autoencoder.address)
+    place = require_rows(model, autoencoder.address)
     rows = windows(tokens, model.config.context, count, seed)
     acts = np.concatenate([autoencoder.encode((await Run(model, each).read([place]))[place.address]) for each in _batches(model, rows)])
     density, most = (acts > 0).mean((0, 1)), acts.max((0, 1))

@@ -1,0 +1,144 @@
+"""Features from a Session: trained between other work, stopped, browsed, taken out, written with, and forgotten with their model."""
+
+import io
+import zipfile
+
+import numpy as np
+import pytest
+from posttrainllm import study
+from posttrainllm.session.messages import REQUESTS
+from posttrainllm.study.sae import SparseAutoencoder
+
+from tests.session.test_session import QUICK, scenario
+
+pytestmark = pytest.mark.native_only(reason="the loop below is CPython's; e2e/ runs the same Session in the tab")
+
+SMALL = {"features": 96, "k": 8, "steps": 60, "batch": 256, "resample_every_steps": 20}
+
+
+async def found(asker, **settings):
+    return await asker.call("features.train", "features.trained", **(SMALL | settings))
+
+
+@scenario
+async def test_trained_and_browsed_as_study_says(asker):
+    await asker.trained()
+    told = await found(asker)
+    assert (told["stopped"], told["address"], told["features"], told["training"]["step"]) == (False, "blocks.1.resid_post", 96, 60)
+    assert told["training"]["explained"] > 0.5 and 0 < told["training"]["l0"] < 9 and told["recovered"]["recovered"] > 0.5
+    whats = [event["what"] for event in asker.events if event["kind"] == "features.progress"]
+    assert whats and set(whats) <= {"reading", "training", "looking"}
+    session = asker.session
+    model, survey, corpus = session.model, session.features._survey, session.training.trainer.corpus
+    judge = study.recovered(model, corpus.validation, survey.autoencoder)
+    assert told["recovered"] == pytest.approx(judge.to_dict())
+    listed = await asker.call("features.list", "features.list", count=5)
+    alike = study.features(model, corpus.train, survey.autoencoder, [row["index"] for row in listed["rows"]], count=told["seen_tokens"])
+    assert listed["total"] == told["alive"] and len(listed["rows"]) == 5
+    for row, each in zip(listed["rows"], alike):
+        assert (row["density"], row["most"]) == pytest.approx((each.density, each.most), rel=1e-4)
+    one = await asker.call("features.feature", "features.feature", index=listed["rows"][0]["index"])
+    assert [each["labels"] for each in one["contexts"]] == [each.labels for each in alike[0].contexts]
+    assert one["contexts"][0]["activations"][one["contexts"][0]["at"]] == pytest.approx(one["most"], rel=1e-4)
+    assert one["promotes"] == [list(each) for each in alike[0].promotes] or [label for label, _ in one["promotes"]] == [label for label, _ in alike[0].promotes]
+    often = await asker.call("features.list", "features.list", by="frequency", first=1, count=3)
+    density = [row["density"] for row in often["rows"]]
+    assert density == sorted(density, reverse=True)
+
+
+@scenario
+async def test_an_l1_autoencoder_elsewhere(asker):
+    await asker.trained()
+    told = await found(asker, how="l1", l1=1.0, address="blocks.0.mlp.post")
+    assert told["settings"]["kind"] == "l1"
+    first = (await asker.call("features.list", "features.list", count=1))["rows"][0]
+    one = await asker.call("features.feature", "features.feature", index=first["index"])
+    assert one["contexts"] and one["promotes"] == []  # a direction of the hidden layer speaks to no logit by itself
+
+
+@scenario
+async def test_between_training_steps_no_bit_of_a_run_changes(asker):
+    await asker.trained(steps=40)
+    plain = [row for event in asker.events if event["kind"] == "step" for row in event["rows"]]
+    begun = len(asker.events)
+    asker.ask("train.start", preset="tiny", training=QUICK | {"steps": 40})
+    await asker.wait("step")
+    asker.ask("features.train", **SMALL)
+    await asker.wait("features.trained", "stopped")
+    if asker.events[-1]["kind"] != "stopped" and not any(event["kind"] == "stopped" for event in asker.events[begun:]):
+        await asker.wait("stopped")
+    again = [row for event in asker.events[begun:] if event["kind"] == "step" for row in event["rows"]]
+    assert [row[:2] for row in again] == [row[:2] for row in plain]
+
+
+@scenario
+async def test_stopped_is_browsed_as_far_as_it_came(asker):
+    await asker.trained()
+    asker.ask("features.train", **(SMALL | {"steps": 100_000}))
+    while (await asker.wait("features.progress"))["what"] != "training":
+        pass
+    asker.ask("features.stop")
+    told = await asker.wait("features.trained")
+    assert told["stopped"] and 0 < told["training"]["step"] < 100_000
+    assert (await asker.call("features.list", "features.list"))["rows"]
+
+
+@scenario
+async def test_taken_out_as_saelens_lays_it_out(asker):
+    await asker.trained()
+    await found(asker)
+    event = await asker.call("features.export", "exported")
+    archive = zipfile.ZipFile(io.BytesIO(event["buffer"]))
+    back = SparseAutoencoder.from_files(*(archive.read(name) for name in ("cfg.json", "sae_weights.safetensors")))
+    held = asker.session.features._survey.autoencoder
+    assert event["name"].endswith(" features.zip") and np.array_equal(back.decoder, held.decoder) and (back.k, back.address) == (8, held.address)
+
+
+@scenario
+async def test_writing_with_a_feature(asker):
+    await asker.trained()
+    await found(asker)
+    index = (await asker.call("features.list", "features.list", count=1))["rows"][0]["index"]
+
+    async def written(strength):
+        identity, begun = asker.ask("features.write", prompt="To be", index=index, strength=strength, tokens=20, temperature=0), len(asker.events)
+        wrote = await asker.wait("features.wrote", reply_to=identity)
+        assert (wrote["tokens"], wrote["reason"]) == (20, "length")
+        return "".join(event["text"] for event in asker.events[begun:] if event["kind"] == "features.token")
+
+    model, autoencoder = asker.session.model, asker.session.features._survey.autoencoder
+    assert await written(40.0) == study.steer(model, autoencoder, index, 40.0).generate("To be", 20, temperature=0)
+    assert await written(0.0) == model.generate("To be", 20, temperature=0)
+    asker.ask("features.write", prompt="To be", index=index, strength=1.0, tokens=100_000)
+    await asker.wait("features.token")
+    asker.ask("features.write_stop")
+    assert (await asker.wait("features.wrote"))["reason"] == "stopped"
+
+
+@scenario
+async def test_what_is_refused_and_what_goes_with_the_model(asker):
+    async def refused(words, kind, **fields):
+        assert words in (await asker.call(kind, "failed", **fields))["message"]
+
+    await refused("a model to look into", "features.train")
+    await refused("there are none yet", "features.list")
+    await asker.trained()
+    await refused("one row a token", "features.train", address="blocks.0.attn.pattern")
+    await refused("kind is one of", "features.train", how="gated")
+    await found(asker)
+    await refused("a feature from 0 to 95", "features.feature", index=96)
+    await refused("a page of 1 to 100", "features.list", count=1000)
+    await refused("by is one of", "features.list", by="beauty")
+    asker.ask("features.train", **(SMALL | {"steps": 100_000}))
+    await asker.wait("features.progress")
+    asker.ask("train.start", preset="tiny", training=QUICK)
+    told = await asker.wait("features.trained")
+    assert told["stopped"] and not told["features"]
+    await asker.wait("stopped")
+    await refused("there are none yet", "features.feature", index=0)
+
+
+def test_settings_may_all_be_asked_for():
+    from posttrainllm.study.sae_train import SAESettings
+
+    assert set(REQUESTS["features.train"]) - {"address", "how"} == set(SAESettings.__dataclass_fields__) - {"kind"}
