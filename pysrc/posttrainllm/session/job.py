@@ -215,10 +215,17 @@ class Job:
                 )
         self._step_event(time.perf_counter())
         saved = await self.save()
-        self._reports, self._closing = None, True
-        await self._measured()
+        self._reports, self._closing, fault = None, True, None
+        try:
+            await self._measured()
+        except Exception as error:  # noqa: BLE001 - it has ended whatever that was, and `stopped` must come
+            fault = error
         self.live_sample.drop()
         self._say_stopped(reason, message, saved)
+        if isinstance(fault, DeviceError):
+            raise fault  # the session looks for another engine
+        if fault is not None:
+            self._session.fail(fault, self._request)
 
     def abort(self, error: Exception) -> None:
         """An engine failed: end the run at once; the last save stays as it is."""

@@ -231,7 +231,8 @@ class Tuning(Job):
 
     async def _measured(self) -> None:
         if self._base is not None and not self.trainer.broken:
-            self._forgetting |= await self._measure(self.trainer.model, self._base, "after")
+            before, self._forgetting = self._forgetting, {"note": "What it forgot could not be measured."}
+            self._forgetting = before | await self._measure(self.trainer.model, self._base, "after")
         await self._session.adapters.tell()
 
     def _say_stopped(self, reason: str, message: str, saved: bool) -> None:
