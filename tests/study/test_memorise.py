@@ -186,6 +186,18 @@ def test_held_out_text_that_was_trained_on_is_left_out(machine):
         pt.memorise(model_on(machine), whole)
 
 
+def test_training_text_that_stands_there_twice_is_left_out_too(machine):
+    """Else the parts were not picked alike: what repeats itself, which is easy, would be asked for in the training part only."""
+    twice = Corpus.from_text(TEXT[:300] + TEXT[:1200] + TEXT[1500:], "words twice").split_at(0.4)
+    report = pt.memorise(model_on(machine), twice, prefixes=30)
+    training = [probe for probe in report["model"].probes if probe.group == "training"]
+    train = twice.data[: twice.split]
+    assert 8 <= len(training) <= 26 and all(train.count(train[probe.at : probe.at + 24]) == 1 for probe in training)
+    assert any(300 < probe.at < 1500 for probe in training)
+    with pytest.raises(DataError, match="of training text that stands there once; 0 came"):
+        pt.memorise(model_on(machine), Corpus.from_text(TEXT[:300] * 5 + TEXT[1500:], "five times").split_at(0.4))
+
+
 def test_training_text_that_is_shown_is_not_asked_for(machine):
     model = model_on(machine)
     report = pt.memorise({"shown": (model, {"shots": 16})}, CORPUS, prefixes=40, prefix_tokens=8, continuation_tokens=8)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from posttrainllm.study.verdict import __doc__ as module_doc
 from posttrainllm.study.verdict import ALPHA, LEVEL, MOSTLY, PERMUTATIONS, fisher, judge, largest_rate, permutation
 
 LENGTH = 16
@@ -89,6 +90,17 @@ def test_traces_turn_where_the_runs_differ_enough():
     turns = next(k for k in range(21) if kinds[k].kind == "traces")
     by_hand = comb(20, turns) / comb(40, turns)  # all that are longer among the training prefixes
     assert by_hand < 2 * ALPHA < comb(20, turns - 2) / comb(40, turns - 2) * 2
+
+
+def test_parts_of_another_kind_look_like_traces_and_the_sentence_says_so():
+    """A model that knows the kind of text before the split and not the one after it, and nothing by heart of either."""
+    import numpy as np
+
+    draw = np.random.default_rng(3)
+    familiar, strange = (draw.geometric(share, 64).clip(0, LENGTH - 1).tolist() for share in (0.3, 0.8))
+    verdict = judge(familiar, strange, LENGTH)
+    assert verdict.kind == "traces" and verdict.sentence.endswith("Text of another kind in the two parts would look the same.")
+    assert "the same kind of text" in " ".join(module_doc.split())
 
 
 def test_shorter_runs_on_training_text_are_no_sign():

@@ -121,20 +121,26 @@ async def _run(
 def _passages(
     parts: dict[str, Part], corpus: Corpus, matches: Matches, prefixes: int, window: int, seed: int, shown: range
 ) -> dict[str, list[int]]:
-    """Starts of passages in each part. A training passage is none that is shown to the model; a held-out one does not stand in the
-    training part as well."""
+    """Starts of passages in each part. Both are picked alike: none stands anywhere else in the training part (what repeats itself is known
+    by its first half, and would be left out of one part only). A training passage is none that is shown to the model."""
 
-    def overlaps(start: int) -> bool:
-        return start < shown.stop and start + window > shown.start
+    def elsewhere(group: str, start: int) -> bool:
+        part = parts[group]
+        passage = corpus.data[part.byte(start) : part.byte(start + window)][:REACH]
+        if group == "held out":
+            return matches.longest(passage)[0] == len(passage)
+        return len(matches.places(passage)) > 1
 
-    def repeated(start: int) -> bool:
-        passage = corpus.data[held.byte(start) : held.byte(start + window)][:REACH]
-        return matches.longest(passage)[0] == len(passage)
+    def refused(group: str) -> Callable[[int], bool]:
+        def refuses(start: int) -> bool:
+            overlaps = group == "training" and start < shown.stop and start + window > shown.start
+            return overlaps or elsewhere(group, start)
 
-    held = parts["held out"]
+        return refuses
+
     found = {}
-    for group, refused in (("training", overlaps), ("held out", repeated)):
-        found[group] = list(parts[group].places(prefixes, window, seed, refused))
+    for group in GROUPS:
+        found[group] = list(parts[group].places(prefixes, window, seed, refused(group)))
         if len(found[group]) < LEAST_PREFIXES:
             raise _short(group, len(found[group]), window)
     return found
@@ -224,7 +230,7 @@ def _whole(name: str, value, low: int, high: int) -> None:
 
 
 def _short(group: str, found: int, window: int) -> DataError:
-    only = " that does not stand in the training part too" if group == "held out" else ""
+    only = " that does not stand in the training part too" if group == "held out" else " that stands there once"
     return DataError(
         "memorise", f"there are at least {LEAST_PREFIXES} passages of {window} tokens of {group} text{only}", f"{found} came",
         "use a longer text, another validation fraction, or shorter passages", code="E-DATA-SHORT",

@@ -7,8 +7,10 @@ The rule, with runs of tokens that equal the true continuation's at the same pla
 2. else "traces": runs on training text are longer on average, by a permutation test, p < ALPHA.
 3. else "no sign".
 
-Each test gives a false alarm at most once in 1 / ALPHA checks of a model that learned nothing by heart, both together at most once in
-100. Held-out text is the measure of chance: a text that repeats itself, or is easy to foretell, comes back in both parts alike.
+Held-out text is the measure of chance: a text that repeats itself, or is easy to foretell, comes back in both parts alike. That needs both
+parts to be the same kind of text. Where they are, each test gives a false alarm at most once in 1 / ALPHA checks of a model that learned
+nothing by heart, both together at most once in 100. Where they are not (another style, topic or language after the split), a model foretells
+the one better than the other without having learned either by heart, and the tests find that: a small p then says nothing of memory.
 """
 
 from __future__ import annotations
@@ -88,7 +90,7 @@ def judge(runs: Sequence[int], others: Sequence[int], length: int, seed: int = 0
         kind = "traces"
         sentence = (
             f"Traces: runs are longer where it was trained, {means} on average (p = {_at_least(p_runs)}, permutation test), but whole "
-            f"continuations do not set it apart: {counts}."
+            f"continuations do not set it apart: {counts}. Text of another kind in the two parts would look the same."
         )
     else:
         kind = "no sign"
