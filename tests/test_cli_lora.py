@@ -110,7 +110,15 @@ def test_another_base_is_refused_or_said(run, other, tmp_path):
     lora(run, *other, "--steps", 2, "--export", tmp_path / "half.safetensors", "--merge", tmp_path / "merged.safetensors", "--strength", 30)
     events = lora(tmp_path / "merged.safetensors", *other[:2], "--resume", tmp_path / "half.safetensors", "--out", tmp_path / "o", status=1)
     assert events[-1]["event"] == "error" and "made on the weights with sha256" in events[-1]["message"]
-    _, said = call("sample", "--from", tmp_path / "merged.safetensors", "--adapter", tmp_path / "half.safetensors", "--tokens", 2)
+    elsewhere = ["--from", tmp_path / "merged.safetensors", "--adapter", tmp_path / "half.safetensors"]
+    more = {"sample": ["--tokens", 2], "lora": ["--merge", tmp_path / "again.safetensors"], "memorise": other[:2]}
+    for command, options in more.items():
+        _, said = call(command, *elsewhere, *options, status=1)
+        assert "made on the weights with sha256" in said and "--any-base on the command line" in said, command
+    _, said = call("sample", *elsewhere, *more["sample"], "--any-base")
     assert "made on other weights" in said
+    call("lora", *elsewhere, *more["lora"], "--any-base")
+    call("lora", *elsewhere, *other, "--steps", 1, "--out", tmp_path / "moved", "--any-base")
+    assert Adapter.load(tmp_path / "moved").base_sha256 == GPT.load(tmp_path / "merged.safetensors", device="cpu").weights_sha256()
     _, said = call("sample", "--from", run, "--adapter", run, "--tokens", 2, status=1)
     assert "whole model's run" in said

@@ -89,7 +89,7 @@ def test_lines_for_a_person(run, tmp_path):
     for part in ("an adapter of rank 4 on attn.q, attn.v", "pairs.jsonl: 2 rows", "on all rows", "loss of responses:", "bits/byte before;", "nats\n"):
         assert part in out, part
     assert f"--adapter {tmp_path / 'ad'} --ask PROMPT (which adds '>', and stops at '|')" in err
-    out, _ = call("dpo", *run[:2], *SHORT, "--preferences", tmp_path / "likes.csv", "--out", tmp_path / "ad", "--steps", 2)
+    out, _ = call("dpo", *run[:2], *SHORT, "--preferences", tmp_path / "likes.csv", "--out", tmp_path / "ad", "--steps", 2, "--overwrite")
     assert "accuracy" in out and "What is forgotten is not measured" in out
 
 

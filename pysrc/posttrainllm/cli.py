@@ -16,6 +16,7 @@ from .cli_options import (
 )  # fmt: skip
 from .configs import load
 from .decode.generate import AHEAD
+from .errors import ConfigError
 
 app = typer.Typer(
     add_completion=False,
@@ -152,7 +153,7 @@ def train(
 @friendly
 def sample(
     source: Annotated[Path, typer.Option("--from", help="A run's folder, or a .safetensors file.")],
-    prompt: Annotated[str, typer.Option(help="What the text begins with.")] = "\n",
+    prompt: Annotated[Text, typer.Option(help="What the text begins with.", show_default="a line break")] = None,
     tokens: Annotated[int, typer.Option(help="Tokens to write, at most.")] = 200,
     temperature: Annotated[float, typer.Option(help="0 always takes the likeliest.")] = 0.8,
     top_k: Annotated[int, typer.Option(help="Only the k likeliest; 0 is off.")] = 40,
@@ -169,7 +170,8 @@ def sample(
     draft: Annotated[Path | None, typer.Option(help="A smaller saved model, which proposes tokens for this one to verify.")] = None,
     ahead: Annotated[int, typer.Option(help="Tokens that it proposes at a time, 1 to 16.")] = AHEAD,
     adapter: Annotated[Path | None, typer.Option(help="An adapter's folder or file, put on the model.")] = None,
-    strength: Annotated[float, typer.Option(help="How much of the adapter counts; 0 is the model alone.")] = 1.0,
+    strength: Annotated[Number, typer.Option(help="How much of the adapter counts; 0 is the model alone.", show_default="1")] = None,
+    any_base: AnyBaseOption = False,
     ask: Annotated[Text, typer.Option(help="Instead of --prompt: a prompt as in the rows of sft or dpo; stops where an answer ends.")] = None,
     device: DeviceOption = Device.auto,
     threads: ThreadsOption = None,
@@ -178,6 +180,11 @@ def sample(
     """Continue a prompt with a saved model."""
     from .cli_run import sample as write_out
 
+    if strength is not None and adapter is None:
+        raise ConfigError("sample", "--strength is how much of an adapter counts", "no --adapter came", "add it, or leave --strength out")
+    if ask is not None and prompt is not None:
+        raise ConfigError("sample", "--ask stands in place of --prompt", "both came", "leave one of them out")
+    prompt, strength = "\n" if prompt is None else prompt, 1.0 if strength is None else strength
     if ask is not None:
         from .cli_tune_run import template_of
 
@@ -193,7 +200,7 @@ def sample(
     }
     rules = {"regex": regex, "json_schema": json_schema, "grammar": grammar}
     how = {"stop": tuple(stop or ()), "end": end.value, "ahead": ahead, **sampler}
-    write_out(source, prompt, tokens, how, rules, whitespace.value, draft, device.value, threads, as_json, adapter, strength)
+    write_out(source, prompt, tokens, how, rules, whitespace.value, draft, device.value, threads, as_json, adapter, strength, any_base)
 
 
 @app.command()

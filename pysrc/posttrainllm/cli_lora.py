@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .cli import app
-from .cli_options import DeviceOption, JsonOption, Number, PrecisionOption, Text, ThreadsOption, Whole, friendly
+from .cli_interrupt import Interrupt, until_broken
+from .cli_options import AnyBaseOption, DeviceOption, JsonOption, Number, OverwriteOption, PrecisionOption, Text, ThreadsOption, Whole, friendly
 from .cli_options import Device as _Device
 from .cli_options import Precision as _Precision
-from .cli_output import emit, output_for, say
+from .cli_output import emit, output_for, say, trained
+from .cli_places import adapter_at, require_new_adapter, require_new_file, weights_of, writable
 from .configs import load
-from .errors import ConfigError, DataError, NonFiniteError
+from .errors import ConfigError, NonFiniteError
 
 if TYPE_CHECKING:
     from .model.live import GPT
-    from .model.lora import Adapter
     from .train.trainer import Trainer
 
 _DEFAULTS = load("lora")
@@ -42,7 +43,7 @@ def lora(
     out: Annotated[Path | None, typer.Option(help="Folder for the adapter, in PEFT's format.")] = None,
     adapter: Annotated[Path | None, typer.Option(help="Begin with this adapter; without --data only merge it.")] = None,
     merge: Annotated[Path | None, typer.Option(help="Write the model with the adapter worked in, as one .safetensors file.")] = None,
-    strength: Annotated[float, typer.Option(help="How much of the adapter --merge takes.")] = 1.0,
+    strength: Annotated[Number, typer.Option(help="How much of the adapter --merge takes.", show_default="1")] = None,
     rank: Annotated[Whole, _of_adapter("rank", "Of the change of each linear.")] = None,
     alpha: Annotated[Number, _of_adapter("alpha", "The change counts alpha / rank times.")] = None,
     target: Annotated[
@@ -70,6 +71,8 @@ def lora(
     evaluation_tokens: Annotated[Whole, _setting("evaluation_tokens", "Tokens of an evaluation.")] = None,
     export: Annotated[Path | None, typer.Option(help="Write the adapter's run as one .safetensors file, for --resume.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with such a file, exactly.")] = None,
+    overwrite: OverwriteOption = False,
+    any_base: AnyBaseOption = False,
     device: DeviceOption = _Device.auto,
     threads: ThreadsOption = None,
     precision: PrecisionOption = _Precision.f32,
@@ -83,7 +86,8 @@ def lora(
         settings.setdefault("warmup_steps", min(_TRAINING["warmup_steps"], steps // 2))
     shape = {"rank": rank, "alpha": alpha, "targets": tuple(target) if target else None, "rslora": rslora or None}
     shape = {name: value for name, value in shape.items() if value is not None}
-    _check(data, out, adapter, merge, resume, export, shape, settings)
+    _check(data, out, adapter, merge, resume, export, shape, settings, strength, any_base)
+    _check_places(source, out, adapter, merge, resume, export, overwrite)
     from .model.lora import LoRAConfig
     from .train.files import opened
     from .train.state import model_of
@@ -91,22 +95,23 @@ def lora(
     engine = {"device": device.value, "threads": threads, "precision": precision.value}
     what, trainer, status = LoRAConfig.of(**shape) if adapter is None else adapter_at(adapter), None, 0
     with contextlib.ExitStack() as stack:
+        stack.enter_context(writable(out, merge, export))
         kept = stack.enter_context(opened(resume)) if resume is not None else None
         base = stack.enter_context(opened(source))
         if kept is not None:
             trainer = _resumed(kept, base, data, steps, engine)
         elif data is not None:
-            trainer = _begun(base, what, data, settings, engine)
-        model = trainer.model if trainer is not None else model_of(base, lora=what, **engine)
+            trainer = _begun(base, what, data, settings, engine, any_base)
+        model = trainer.model if trainer is not None else model_of(base, lora=what, any_base=any_base, **engine)
         stack.callback(model.close)
         if trainer is not None:
             status = _train(trainer, out, export, as_json)
         if merge is not None:
-            _merge(model, strength, merge, as_json)
+            _merge(model, 1.0 if strength is None else strength, merge, as_json)
     return status
 
 
-def _check(data, out, adapter, merge, resume, export, shape, settings) -> None:
+def _check(data, out, adapter, merge, resume, export, shape, settings, strength, any_base) -> None:
     """What contradicts itself is said before anything is made."""
 
     def refuse(rule: str, came: str, remedy: str) -> None:
@@ -124,30 +129,27 @@ def _check(data, out, adapter, merge, resume, export, shape, settings) -> None:
     wrong = [name for name in settings if name not in ("steps", "decay_steps", "warmup_steps")]
     if resume is not None and (adapter is not None or shape or wrong):
         refuse("a run that goes on keeps its settings", "another came with --resume", "give --steps alone")
+    if resume is not None and any_base:
+        refuse("a run goes on with its own base", "--any-base came with --resume", "leave it out")
+    if strength is not None and merge is None:
+        refuse("--strength is how much of the adapter --merge takes", "no --merge came", "add it, or leave --strength out")
 
 
-def adapter_at(path: Path) -> Adapter:
-    """An adapter out of PEFT's folder or file, or out of what a run that trains one saved. Raises DataError, FormatError."""
-    from .model.lora import Adapter
-    from .store.checkpoint import PREFIX
-    from .store.safetensors import SafeTensors
-    from .train.files import opened
-    from .train.state import adapter_of
-
-    run = (path / "slot-A.bin").exists()
-    if path.is_file():
-        with contextlib.suppress(OSError):
-            run = f"{PREFIX}format_version" in SafeTensors(path.read_bytes(), str(path)).metadata
-    if not run:
-        return Adapter.load(path)
-    with opened(path) as checkpoint:
-        found = adapter_of(checkpoint)
-    if found is None:
-        raise DataError("lora", "--adapter is an adapter", f"{path} is a whole model's run", "give it as --from")
-    return found
+def _check_places(source: Path, out, adapter, merge, resume, export, overwrite: bool) -> None:
+    """A result that would be in the way of something, or of another, is refused."""
+    read = {"--from": source, "--adapter": adapter and weights_of(adapter)}
+    if out is not None:
+        require_new_adapter("lora", out, overwrite or resume is not None)
+    if merge is not None:
+        require_new_file("lora", "--merge", merge, read | {"--resume": resume})
+    if export is not None:
+        require_new_file("lora", "--export", export, read)
+    files = [path.resolve() for path in (out and weights_of(out), merge, export) if path is not None]
+    if len(set(files)) < len(files):
+        raise ConfigError("lora", "each result has a place of its own", f"{merge or export} came twice", "name another")
 
 
-def _begun(base, what, data: str, settings: dict, engine: dict) -> Trainer:
+def _begun(base, what, data: str, settings: dict, engine: dict, any_base: bool) -> Trainer:
     from .data.corpus import Corpus
     from .train.settings import training_settings
     from .train.state import model_of
@@ -155,7 +157,7 @@ def _begun(base, what, data: str, settings: dict, engine: dict) -> Trainer:
 
     seed = training_settings(settings, adapter=True)["seed"]
     corpus = Corpus.named(data)
-    model = model_of(base, True, lora=what, seed=seed, **engine)
+    model = model_of(base, True, lora=what, seed=seed, any_base=any_base, **engine)
     try:
         return Trainer(model, corpus, settings)
     except BaseException:
@@ -181,38 +183,41 @@ def _resumed(kept, base, data: str | None, steps: int | None, engine: dict) -> T
 
 
 def _train(trainer: Trainer, out: Path | None, export: Path | None, as_json: bool) -> int:
-    from .cli_train import Interrupt, Job, _facts
+    from .cli_train import Job, _facts
+    from .cli_tune_run import forget_tuning
     from .train.files import write_checkpoint
     from .train.reports import StoppedReport
     from .train.state import checkpoint_of
     from .train.trainer import Live
 
     model, name = trainer.model, out.name if out else trainer.corpus.name
-    count = sum(model.weight_address(each)[1] // 4 for each in model.trainable_names())
+    count, share = trained(model)
     facts = _facts(Job(name=name), trainer) | {"adapter": model.lora.to_dict(), "trainable": count, "base_sha256": model.base_sha256()}
     if not as_json:
-        share = 100 * count / (count + model.config.parameter_count())
-        say(f"An adapter of {count:,} parameters, {share:.2f} % of all, on {', '.join(model.lora.targets)}; the base stays as it is.")
+        say(f"An adapter of {count:,} parameters, {share:.2%} of all, on {', '.join(model.lora.targets)}; the base stays as it is.")
     with Interrupt() as interrupt, output_for(trainer, as_json) as output:
-        output.start(facts)
+        show = until_broken(interrupt)
+        show(output.start, facts)
         for report in trainer.run(trainer.until, Live(asked=interrupt.asked)):
-            output.report(report)
+            show(output.report, report)
         if export is not None:
             write_checkpoint(checkpoint_of(trainer, name), export)
         if isinstance(report, StoppedReport) and report.reason == "nonfinite":
             raise NonFiniteError(report.message)
         if out is not None:
             nbytes = model.adapter.renamed(name).save(out)
+            forget_tuning(out)
             if not as_json:
                 say(f"Saved in {out}, {nbytes:,} bytes: `sample --adapter`, and peft, take it.")
         newest = trainer.history[-1] if trainer.history else {}
-        output.done(
+        show(
+            output.done,
             {
                 "step": trainer.step,
                 "train_loss_nats": newest.get("loss_nats"),
                 "val_loss_nats": trainer.validation_loss_nats,
                 "weights_sha256": model.weights_sha256(model.trainable_names()),
-            }
+            },
         )
     return 128 + interrupt.number if report.reason == "stopped" else 0
 

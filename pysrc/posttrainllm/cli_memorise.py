@@ -11,16 +11,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .cli import app
-from .cli_options import DeviceOption, JsonOption, Number, Text, ThreadsOption, Whole, friendly
+from .cli_options import AnyBaseOption, DeviceOption, JsonOption, Number, Text, ThreadsOption, Whole, friendly
 from .cli_options import Device as _Device
 from .cli_output import emit, say
+from .cli_places import adapter_at
+from .errors import ConfigError
 
 if TYPE_CHECKING:
     from .model.live import GPT
-    from .model.lora import Adapter
     from .store.checkpoint import Checkpoint
     from .study.memorise import Progress
     from .study.report import Memorisation, SubjectReport
+
+
+PROMPT_ONLY = "prompt only"
+"""The name of the run that is shown training text first."""
 
 
 @app.command()
@@ -43,6 +48,7 @@ def memorise(
         Whole, typer.Option(help="List copied runs from so many bytes on.", show_default="longer than 95 % of those that held-out text has")
     ] = None,
     examples: Annotated[int, typer.Option(min=0, help="Copied passages to print.")] = 3,
+    any_base: AnyBaseOption = False,
     device: DeviceOption = _Device.auto,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
@@ -52,9 +58,14 @@ def memorise(
 
     how = {"prefixes": prefixes, "prefix_tokens": prefix_tokens, "continuation_tokens": continuation_tokens, "seed": seed, "span_bytes": span_bytes}
     with contextlib.ExitStack() as stack:
-        subjects, corpus = _opened(stack, source, data, adapter or [], prompt_only, validation_fraction, device.value, threads)
+        subjects, corpus = _opened(stack, source, data, adapter or [], prompt_only, validation_fraction, any_base, device.value, threads)
         with _progress(as_json) as show:
-            report = check(subjects, corpus, progress=show, **how)
+            try:
+                report = check(subjects, corpus, progress=show, **how)
+            except ConfigError as error:
+                if not error.parts[1].endswith(f"of the context of {PROMPT_ONLY}"):
+                    raise
+                raise ConfigError(*error.parts[:3], f"{error.parts[3]}, or add --no-prompt-only", code=error.code) from error
     if as_json:
         emit({"event": "memorised"} | report.to_dict(probes=False))
     else:
@@ -63,7 +74,7 @@ def memorise(
 
 def _opened(
     stack: contextlib.ExitStack, source: Path, data: str | None, adapters: list[Path], prompt_only: bool, validation_fraction: float | None,
-    device: str, threads: int | None,
+    any_base: bool, device: str, threads: int | None,
 ):  # fmt: skip
     """(Subjects for study.memorise, the corpus as the run split it). The models are closed with the stack."""
     from .model.adapted import lora
@@ -71,7 +82,7 @@ def _opened(
     from .train.settings import training_settings
     from .train.state import model_of
 
-    loaded = [_adapter(path) for path in adapters]  # a wrong path is found before anything is made
+    loaded = [adapter_at(path) for path in adapters]  # a wrong path is found before anything is made
     with opened(source) as checkpoint:
         known = {} if checkpoint.training.get("validation_fraction") is None else {"validation_fraction": checkpoint.training["validation_fraction"]}
         given = {} if validation_fraction is None else {"validation_fraction": validation_fraction}
@@ -80,9 +91,9 @@ def _opened(
     stack.callback(model.close)
     subjects: dict[str, tuple[GPT, dict]] = {"base" if loaded else "the run": (model, {})}
     if prompt_only:
-        subjects["prompt only"] = (model, {"shots": True})
+        subjects[PROMPT_ONLY] = (model, {"shots": True})
     for each in loaded:
-        tuned = lora(model, adapter=each, training=False)
+        tuned = lora(model, adapter=each, training=False, any_base=any_base)
         stack.callback(tuned.close)
         name = each.name
         while name in subjects:
@@ -91,26 +102,9 @@ def _opened(
     return subjects, corpus
 
 
-def _adapter(path: Path) -> Adapter:
-    """An adapter out of PEFT's folder or file, or out of the folder of a run that trains one."""
-    from .errors import DataError
-    from .model.lora import Adapter
-    from .train.files import opened
-    from .train.state import adapter_of
-
-    if not (path / "slot-A.bin").exists():
-        return Adapter.load(path)
-    with opened(path) as checkpoint:
-        found = adapter_of(checkpoint)
-    if found is None:
-        raise DataError("memorise", "--adapter is an adapter", f"{path} is a whole model's run", "give it as --from")
-    return found
-
-
 def _corpus(checkpoint: Checkpoint, data: str | None, with_adapter: bool):
     """The text that was asked for; without --data the bundled one where the run was trained on that."""
     from .data.corpus import Corpus
-    from .errors import ConfigError
 
     sha256 = checkpoint.corpus.get("sha256")
     own = "a text that the file does not name" if sha256 is None else repr(checkpoint.corpus.get("name"))

@@ -33,6 +33,17 @@ def say(sentence: str) -> None:
     print(sentence, file=sys.stderr, flush=True)
 
 
+def counted(number: int, noun: str) -> str:
+    """ "1 row", "2 rows"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def trained(model) -> tuple[int, float]:
+    """How many numbers of a model are trained, and their share of all, an adapter's among them."""
+    count = sum(math.prod(parameter.shape) for parameter in model.program.layout.trainable)
+    return count, count / (model.config.parameter_count() + (0 if model.lora is None else count))
+
+
 def quiet_stdout() -> None:
     """After a broken pipe: nothing more can be printed, and Python must not complain at its end."""
     with contextlib.suppress(OSError, ValueError):

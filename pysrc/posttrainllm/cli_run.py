@@ -14,6 +14,7 @@ from pathlib import Path
 
 from . import __version__
 from .cli_output import emit, say
+from .cli_places import adapter_at
 from .compile import explain as tables
 from .data.corpus import Corpus
 from .decode.constrain import read_file, vocabulary_of
@@ -43,11 +44,12 @@ def sample(
     as_json: bool,
     adapter: Path | None = None,
     strength: float = 1.0,
+    any_base: bool = False,
 ) -> None:
     """Write to standard output as the text comes; with as_json one "token" event a piece and a last "done".
 
     `how` is for decode.generate.write; `rules` holds a pattern ("regex") or a file ("json_schema", "grammar"), one at most; `draft` is
-    a saved model whose acceptance is told at the end; `adapter` counts `strength` times.
+    a saved model whose acceptance is told at the end; `adapter` counts `strength` times, and was made on this model unless `any_base`.
     """
     given = {kind: rule for kind, rule in rules.items() if rule is not None}
     if len(given) > 1:
@@ -56,7 +58,7 @@ def sample(
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal that is not UTF-8 must not end the text
     with contextlib.ExitStack() as models:
-        model = models.enter_context(_model(source, device, threads, adapter, strength))
+        model = models.enter_context(_model(source, device, threads, adapter, strength, any_base))
         if draft is not None:
             beside = "cpu" if device == "webgpu" else device  # a draft's single rows wait longer for a GPU than they take
             how = how | {"draft": models.enter_context(_model(draft, beside, threads))}
@@ -83,15 +85,13 @@ def sample(
 
 
 @contextlib.contextmanager
-def _model(source: Path, device: str, threads: int | None, adapter: Path | None = None, strength: float = 1.0) -> Iterator[GPT]:
+def _model(
+    source: Path, device: str, threads: int | None, adapter: Path | None = None, strength: float = 1.0, any_base: bool = False
+) -> Iterator[GPT]:  # fmt: skip
     """A saved model, with an adapter on it where one is given, for as long as this lasts."""
-    lora = None
-    if adapter is not None:
-        from .cli_lora import adapter_at  # which adds its command where this module is used
-
-        lora = adapter_at(adapter)
+    lora = None if adapter is None else adapter_at(adapter)
     with opened(source) as checkpoint:
-        model = model_of(checkpoint, device=device, threads=threads, lora=lora, any_base=True)
+        model = model_of(checkpoint, device=device, threads=threads, lora=lora, any_base=any_base)
     try:
         if lora is not None:
             model.strength = strength

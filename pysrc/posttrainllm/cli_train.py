@@ -6,9 +6,11 @@ import contextlib
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 from .cli_interrupt import Interrupt, until_broken
-from .cli_output import output_for, say
+from .cli_output import output_for, say, trained
+from .cli_places import writable
 from .cli_tokenize import asked_for, fewer_than_asked, refuse_another
 from .data.corpus import Corpus
 from .errors import ConfigError, DeviceUnavailableError, NonFiniteError, PostTrainError, StoreMissingError
@@ -56,6 +58,7 @@ def run(job: Job) -> int:
     """
     with contextlib.ExitStack() as stack:
         interrupt = stack.enter_context(Interrupt())
+        stack.enter_context(writable(None, job.export))
         if job.resume:
             held = stack.enter_context(_hold_saved(job))
             trainer = _resumed(job, held)
@@ -166,6 +169,7 @@ def _refuse_contradictions(job: Job, checkpoint: Checkpoint) -> None:
     given = job.settings | job.sizes
     if job.preset is not None:
         given = GPTConfig.preset(job.preset, **job.sizes).to_dict() | given
+        del given["vocabulary"]  # a preset's is that of bytes; the tokenizer is judged by itself
     saved = checkpoint.training | checkpoint.config
     for name, value in given.items():
         if name != "steps" and value != saved.get(name):
@@ -241,6 +245,15 @@ def _train(job: Job, trainer: Trainer, held: Run | None, interrupt: Interrupt) -
     return 128 + interrupt.number if stopped.reason == "stopped" else 0
 
 
+def _advice(trainer: Trainer) -> list[str]:
+    """What a person should read before: with an adapter the text is small or not for the adapter's numbers, which alone are trained."""
+    model, corpus = trainer.model, trainer.corpus
+    if model.lora is None:
+        return corpus.advice(model.config)
+    count, _ = trained(model)
+    return corpus.advice(SimpleNamespace(parameter_count=lambda: count, batch=model.config.batch, context=model.config.context))
+
+
 def _facts(job: Job, trainer: Trainer) -> dict:
     model, corpus = trainer.model, trainer.corpus
     return {
@@ -267,6 +280,6 @@ def _facts(job: Job, trainer: Trainer) -> dict:
         "engine": model.machine.description,
         "threads": getattr(model.machine, "threads", 1),
         "memory": model.program.memory(),
-        "warnings": corpus.advice(model.config) + fewer_than_asked(job.bpe, corpus.tokenizer),
+        "warnings": _advice(trainer) + fewer_than_asked(job.bpe, corpus.tokenizer),
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }

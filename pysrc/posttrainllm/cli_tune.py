@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .cli import app
-from .cli_options import DeviceOption, JsonOption, Number, Text, ThreadsOption, Whole, friendly
+from .cli_options import AnyBaseOption, DeviceOption, JsonOption, Number, OverwriteOption, Text, ThreadsOption, Whole, friendly
 from .cli_options import Device as _Device
 from .configs import load
 
@@ -65,6 +65,8 @@ def sft(
     refuse_long: RefuseOption = False,
     batch: BatchOption = None,
     seed: SeedOption = 42,
+    overwrite: OverwriteOption = False,
+    any_base: AnyBaseOption = False,
     device: DeviceOption = _Device.auto,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
@@ -75,7 +77,7 @@ def sft(
     names = ("steps", "learning_rate", "validation_fraction", "evaluate_every_steps", "seed")
     settings = {name: value for name, value in locals().items() if name in names and value is not None}
     lora = {"rank": rank, "alpha": alpha, "targets": target}
-    how = {"batch": batch, "device": device.value, "threads": threads}
+    how = {"batch": batch, "device": device.value, "threads": threads, "overwrite": overwrite, "any_base": any_base}
     template = {"between": between, "end": end}
     return run(Job("sft", source, pairs, out, settings, lora, template, full, adapter, base, None, refuse_long, as_json, **how))
 
@@ -102,6 +104,8 @@ def dpo(
     refuse_long: RefuseOption = False,
     batch: BatchOption = None,
     seed: SeedOption = 42,
+    overwrite: OverwriteOption = False,
+    any_base: AnyBaseOption = False,
     device: DeviceOption = _Device.auto,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
@@ -112,6 +116,6 @@ def dpo(
     names = ("steps", "learning_rate", "validation_fraction", "evaluate_every_steps", "seed")
     settings = {name: value for name, value in locals().items() if name in names and value is not None}
     lora = {"rank": rank, "alpha": alpha, "targets": target}
-    how = {"batch": batch, "device": device.value, "threads": threads}
+    how = {"batch": batch, "device": device.value, "threads": threads, "overwrite": overwrite, "any_base": any_base}
     template = {"between": between, "end": end}
     return run(Job("dpo", source, preferences, out, settings, lora, template, full, adapter, base, beta, refuse_long, as_json, **how))

@@ -9,13 +9,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from .cli_interrupt import BROKEN_PIPE, Interrupt, until_broken
-from .cli_output import emit, say
+from .cli_output import counted, emit, plain, say, trained
+from .cli_places import adapter_at, require_new_adapter, require_new_file, writable
 from .data.corpus import Corpus
 from .data.pairs import Pairs, Preferences, Template
 from .errors import ConfigError, FormatError, NonFiniteError, StoreError
 from .model.config import GPTConfig
 from .model.live import GPT
-from .model.lora import Adapter, LoRAConfig
+from .model.lora import LoRAConfig
 from .store.checkpoint import Checkpoint
 from .train.files import opened
 from .train.reports import EvalReport, Report, StepReport, StoppedReport
@@ -49,6 +50,8 @@ class Job:
     batch: int | None
     device: str
     threads: int | None
+    overwrite: bool = False
+    any_base: bool = False
 
 
 def run(job: Job) -> int:
@@ -56,6 +59,7 @@ def run(job: Job) -> int:
     examples, place = _examples(job), _place(job)  # what is wrong with the rows is said before anything is made
     with contextlib.ExitStack() as stack:
         interrupt = stack.enter_context(Interrupt())
+        stack.enter_context(writable(*((None, place) if job.full else (place,))))
         model, base = _opened(job)
         stack.callback(model.close)
         trainer = sft_trainer(model, examples, job.settings) if job.kind == "sft" else dpo_trainer(model, examples, job.settings, job.beta)
@@ -86,14 +90,18 @@ def _place(job: Job) -> Path:
         raise ConfigError(job.kind, "--adapter brings its own settings", "--rank, --alpha or --target came with it", "leave them out")
     if job.full and job.out.suffix != ".safetensors":
         raise ConfigError(job.kind, "with --full, --out is a .safetensors file", f"{job.out} came", "name a file")
-    if not job.full and job.out.exists() and not job.out.is_dir():
-        raise ConfigError(job.kind, "--out is an adapter's folder", f"{job.out} is a file", "name a folder, or tune with --full")
+    if job.full:
+        require_new_file(job.kind, "--out", job.out, {"--from": job.source})
+        if job.out.exists() and not job.overwrite:
+            raise ConfigError(job.kind, "--out is a new file", f"{job.out} is there already", "choose another, or add --overwrite")
+    else:
+        require_new_adapter(job.kind, job.out, job.overwrite)
     return job.out
 
 
 def _opened(job: Job) -> tuple[GPT, Corpus | None]:
     """The model to tune, and the text it knows where that can be told."""
-    adapter = None if job.adapter is None else Adapter.load(job.adapter)
+    adapter = None if job.adapter is None else adapter_at(job.adapter)
     with opened(job.source) as checkpoint:
         base = _base(job, checkpoint)
         if job.batch is not None:
@@ -102,7 +110,7 @@ def _opened(job: Job) -> tuple[GPT, Corpus | None]:
         if job.full:
             return model_of(checkpoint, **how), base
         seed = job.settings["seed"]
-        return model_of(checkpoint, True, lora=adapter or LoRAConfig.of(**job.lora), seed=seed, **how), base
+        return model_of(checkpoint, True, lora=adapter or LoRAConfig.of(**job.lora), seed=seed, any_base=job.any_base, **how), base
 
 
 def _base(job: Job, checkpoint: Checkpoint) -> Corpus | None:
@@ -130,7 +138,7 @@ def _save(job: Job, trainer: Trainer, place: Path, figures: dict) -> dict:
     }
     beside = _beside(place)
     try:
-        beside.write_text(json.dumps(_plain(about), indent=2) + "\n", encoding="utf-8")
+        beside.write_text(json.dumps(plain(about), indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise StoreError(job.kind, f"{beside} can be written", error.strerror or str(error), "choose another place") from error
     return {"out": str(place), "bytes": nbytes, "about": str(beside)}
@@ -153,10 +161,10 @@ def template_of(place: Path) -> Template:
         ) from error
 
 
-def _plain(value):
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def forget_tuning(place: Path) -> None:
+    """Remove what an adapter's folder was made from: another adapter took the place."""
+    with contextlib.suppress(OSError):
+        _beside(place).unlink()
 
 
 class _Lines:
@@ -172,16 +180,15 @@ class _Lines:
         model, examples = self._trainer.model, self._trainer.corpus
         facts, advice = examples.facts(model.config.context), examples.advice(model.config)
         lora = model.lora
-        trained = sum(math.prod(parameter.shape) for parameter in model.program.layout.trainable)
+        count, share = trained(model)
         if self._job.as_json:
-            about = {"kind": self._job.kind, "parameters": model.config.parameter_count(), "trained_parameters": trained}
+            about = {"kind": self._job.kind, "parameters": model.config.parameter_count(), "trained_parameters": count}
             settings = {"training": self._trainer.settings, "lora": None if lora is None else lora.to_dict(), "data": facts}
             emit({"event": "start"} | about | settings | {"engine": model.machine.description, "warnings": advice})
             return
-        share = trained / model.config.parameter_count()
         what = "all weights" if lora is None else f"an adapter of rank {lora.rank} on {', '.join(lora.targets)}"
-        print(f"{what}: {trained:,} numbers, {share:.2%} of the model's; {model.machine.description}.")
-        print(f"{facts['name']}: {facts['rows']:,} rows, {facts['held_out']:,} held out, {facts['counted_tokens']:,} tokens that count.")
+        print(f"{what}: {count:,} numbers, {share:.2%} of all; {model.machine.description}.")
+        print(f"{facts['name']}: {counted(facts['rows'], 'row')}, {facts['held_out']:,} held out, {counted(facts['counted_tokens'], 'token')} to learn.")
         for sentence in advice:
             print(sentence)
         if self._base is None:

@@ -173,7 +173,7 @@ class Adapter:
                 place,
                 f"it was made on the weights with sha256 {self.base_sha256[:16]}…",
                 f"the model's are {base_sha256[:16]}…",
-                "choose that model, or say any_base=True",
+                "choose that model, or take any base (any_base=True; --any-base on the command line)",
             )
 
     def save(self, folder) -> int:
