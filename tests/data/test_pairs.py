@@ -118,6 +118,29 @@ def test_answers_alike_prefer_nothing_and_are_counted():
         Preferences.from_list([("a", "b", "b")])
 
 
+def test_answers_alike_when_cut_are_left_out_and_said():
+    from posttrainllm.model.config import GPTConfig
+
+    config = GPTConfig(layers=1, channels=8, heads=1, context=8)
+    rows = [("a", "b", "c"), ("a", "12345678x", "12345678y"), ("a", "b", "b")] + [("q", "1", "2")] * 2
+    found = Preferences.from_list(rows, template=PLAIN).split_at(0.0)
+    part, _ = found.parts(8)
+    assert part.indices == [0, 2, 3] and len(part.rows) == len(part.lengths) == 3
+    facts = found.facts(8)
+    assert (facts["rows"], facts["left_out"], facts["alike_when_cut"], facts["cut_answers"]) == (4, 2, 1, 0)
+    said = found.advice(config)
+    assert "1 rows are left out, because their two answers are alike." in said
+    assert "1 rows are left out, because their answers differ only after what fits the model's context of 8 tokens." in said
+    whole = found.facts(64)
+    assert (whole["left_out"], whole["alike_when_cut"]) == (1, 0), "a longer context tells them apart"
+    with pytest.raises(DataError, match="differ within the context of 8 tokens; none of 1 to train on does"):
+        Preferences.from_list([rows[1]], template=PLAIN).facts(8)
+    with pytest.raises(DataError, match="11 came"):
+        Preferences.from_list(rows, template=PLAIN, long="refuse").check(config)
+    halves = Preferences.from_list([rows[0], rows[1]], template=PLAIN).split_at(0.5)
+    assert halves.held_out == [1] and halves.facts(8)["held_out"] == 0 and halves.parts(8)[1] is halves.parts(8)[0]
+
+
 def test_the_template_is_what_a_person_asks_with():
     pairs = Pairs.from_list([("ROMEO:", "\nSpeak.\n")])
     assert pairs.template.ask("ROMEO:") + pairs.template.answer(pairs.rows[0][1]) == "ROMEO:\nSpeak.\n\n"

@@ -146,6 +146,29 @@ def test_any_batch_will_do(machine, batch):
     assert reports[0].tokens == 2 * max(1, batch // 2) * CONFIG.context and reports[1].margin != 0
 
 
+def test_pairs_teach_no_preference_and_preferences_no_answers(machine):
+    """Pairs lack the second answer, and sft would learn the rejected ones as well."""
+    model = model_on(machine)
+    with pytest.raises(ConfigError, match="dpo: it learns from pt.Preferences: .*; Pairs came; give pt.sft"):
+        pt.dpo(model, pairs())
+    with pytest.raises(ConfigError, match="sft: it learns from pt.Pairs: .*; Preferences came; give pt.dpo"):
+        pt.sft(model, preferences())
+    with pytest.raises(ConfigError, match="Corpus came"):
+        pt.sft(model, corpus())
+
+
+def test_rows_alike_when_cut_are_left_out_and_the_rest_is_learned(machine):
+    """What differs after the context is out of sight: such a row's margin would stay 0 and hide in the mean."""
+    same = "the hat on the cat on the mat"
+    rows = [("cat", "flat", "one"), ("hat", same + "s", same + "t"), ("rat", "a vat", "on me")]
+    model = model_on(machine, known=True)
+    trainer = dpo_trainer(model, Preferences.from_list(rows, "tastes", SHORT).split_at(0.0), {"steps": 30, "learning_rate": 1e-3, "validation_fraction": 0.0})
+    reports = [report for report in each(blocks(trainer)) if report.event == "eval"]
+    assert reports[-1].accuracy == 1.0 and trainer.reference_nats[1] == (0.0, 0.0) and trainer.reference_nats[2][0] < 0
+    saved = Checkpoint.from_safetensors(checkpoint_of(trainer, "tastes").to_bytes())
+    assert resume(saved, trainer.corpus, model=model_on(machine)).reference_nats == trainer.reference_nats
+
+
 def test_what_is_forgotten_is_told(machine):
     model, text = model_on(machine), corpus()
     reports = list(dpo(model, preferences(), base=text, steps=3))

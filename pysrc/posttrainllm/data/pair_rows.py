@@ -49,22 +49,28 @@ class Part:
         return sum(sequence.counted for row in self.rows for sequence in row)
 
 
-def encode(texts: list[tuple[str, ...]], indices: list[int], tokenizer, context: int) -> Part:
+def encode(texts: list[tuple[str, ...]], indices: list[int], tokenizer, context: int, alike: bool = False) -> Part:
     """Rows of (prompt, answer, …) as tokens that fit a context: its T inputs and the token after them.
 
     What is too long loses the beginning of its prompt, down to the last token; then the answer its end. The answers of a row
-    keep one prompt.
+    keep one prompt. A row whose answers are then alike prefers nothing and is left out unless `alike`: a part's indices tell which
+    rows it has.
     """
-    part = Part(indices=list(indices))
-    for prompt_text, *answer_texts in texts:
+    part = Part()
+    for index, (prompt_text, *answer_texts) in zip(indices, texts, strict=True):
         prompt, answers = list(tokenizer.encode(prompt_text)), [list(tokenizer.encode(text)) for text in answer_texts]
         longest = max(map(len, answers))
-        part.lengths.append(len(prompt) + longest)
+        whole = len(prompt) + longest
         room = max(1, context + 1 - longest)
-        part.cut_prompts += len(prompt) > room
-        prompt = prompt[-room:]
+        cut_prompt, prompt = len(prompt) > room, prompt[-room:]
+        row = tuple(Sequence(array("i", (prompt + answer)[: context + 1]), len(prompt)) for answer in answers)
+        if not alike and len(row) > 1 and row[0] == row[1]:
+            continue
+        part.indices.append(index)
+        part.lengths.append(whole)
+        part.cut_prompts += cut_prompt
         part.cut_answers += sum(len(prompt) + len(answer) > context + 1 for answer in answers)
-        part.rows.append(tuple(Sequence(array("i", (prompt + answer)[: context + 1]), len(prompt)) for answer in answers))
+        part.rows.append(row)
     return part
 
 

@@ -136,10 +136,15 @@ class _Examples:
 
             def part(indices: list[int]) -> Part:
                 texts = [(ask(self.rows[i][0]), *map(answer, self.rows[i][1:])) for i in indices]
-                return encode(texts, indices, self.tokenizer, context)
+                return encode(texts, indices, self.tokenizer, context, alike=self.long == "refuse")  # check names them instead
 
-            train = part(self.kept)
-            self._parts[context] = train, (part(self.held_out) if self.held_out else train)
+            train, held = part(self.kept), part(self.held_out)
+            if not train.rows:
+                raise DataError(
+                    self.name, f"the answers of some row differ within the context of {context:,} tokens",
+                    f"none of {len(self.kept):,} to train on does", "shorten them, or use a model with a longer context",
+                )  # fmt: skip
+            self._parts[context] = train, (held if held.rows else train)
         return self._parts[context]
 
     def batches(self, context: int, batch: int, seed: int, cursor: dict | None = None) -> RowBatches:
@@ -189,22 +194,31 @@ class _Examples:
             said.append(
                 f"{facts['answers_with_end']:,} answers hold the end string {self.template.end!r} themselves: writing would stop there."
             )
-        if not self.held_out:
+        if self.left_out:
+            said.append(f"{self.left_out:,} rows are left out, because their two answers are alike.")
+        if facts["alike_when_cut"]:
+            said.append(
+                f"{facts['alike_when_cut']:,} rows are left out, because their answers differ only after what "
+                f"fits the model's context of {config.context:,} tokens."
+            )
+        if not facts["held_out"]:
             said.append(f"{len(self.rows):,} rows are too few to hold some out: the loss shown is that of the rows trained on.")
         return said
 
     def facts(self, context: int) -> dict:
         """Numbers, as a page shows them."""
         parts = self.parts(context)
-        both = parts if self.held_out else parts[:1]
+        both = parts[:1] if parts[1] is parts[0] else parts
+        alike = len(self.rows) - sum(len(part.rows) for part in both)
         return {
             "name": self.name,
             "kind": self.kind,
             "sha256": self.sha256,
             "template": asdict(self.template),
             "rows": len(self.rows),
-            "held_out": len(self.held_out),
-            "left_out": self.left_out,
+            "held_out": sum(len(part.rows) for part in both[1:]),
+            "left_out": self.left_out + alike,
+            "alike_when_cut": alike,
             "counted_tokens": sum(part.counted for part in both),
             "longest_tokens": max(max(part.lengths) for part in both),
             "cut_prompts": sum(part.cut_prompts for part in both),
@@ -223,7 +237,8 @@ class Pairs(_Examples):
 
 
 class Preferences(_Examples):
-    """(prompt, chosen, rejected) rows; as Pairs. Rows whose answers are alike prefer nothing: they are left out and counted."""
+    """(prompt, chosen, rejected) rows; as Pairs. Rows whose answers are alike, or become so when they are cut to a model's context,
+    prefer nothing: they are left out and counted."""
 
     kind, fields = "preferences", ("prompt", "chosen", "rejected")
     place_of = staticmethod(pair_files.preference_of)

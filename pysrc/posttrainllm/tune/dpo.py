@@ -27,7 +27,7 @@ from ..train.reports import EvalReport, Report, StepReport
 from ..train.state import trainer_of
 from ..train.trainer import Live, Trainer
 from .running import blocks, each
-from .settings import tuning_settings
+from .settings import require, tuning_settings
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,7 @@ class PreferenceTrainer(Trainer):
         step: int = 0,
         cursor: dict | None = None,
     ):
+        require("dpo", preferences, Preferences, "a chosen and a rejected answer to each prompt")
         super().__init__(model, preferences, settings, step=step, cursor=cursor)
         self.beta = load("tuning")["beta"] if beta is None else beta
         if isinstance(self.beta, bool) or not isinstance(self.beta, (int, float)) or not 1e-6 <= self.beta <= 1e3:
@@ -114,7 +115,7 @@ class PreferenceTrainer(Trainer):
             places = [place for place, index in enumerate(part.indices) if index not in found]
             gained = await self._log_probabilities(part, places)
             found.update((part.indices[place], both) for place, both in zip(places, gained))
-        self.reference_nats = [found[index] for index in range(len(self.corpus))]
+        self.reference_nats = [found.get(index, (0.0, 0.0)) for index in range(len(self.corpus))]  # of rows left out: never asked for
 
     async def _log_probabilities(self, part: Part, places: list[int]) -> list[tuple[float, float]]:
         """(log p of the chosen, of the rejected answer) in nats of some rows, under the model as it is."""

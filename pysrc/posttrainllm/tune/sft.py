@@ -9,12 +9,13 @@ from ..data.pairs import Pairs
 from ..train.reports import Report
 from ..train.trainer import Live, Trainer
 from .running import blocks, each
-from .settings import tuning_settings
+from .settings import require, tuning_settings
 
 
 def sft_trainer(model, pairs: Pairs, settings: dict | None = None) -> Trainer:
     """A Trainer of these pairs with configs/tuning.json's settings and changes. With an adapter (pt.lora) it changes that alone, else
     all weights. Raises ConfigError, DataError."""
+    require("sft", pairs, Pairs, "a prompt and its response in each row")
     return Trainer(model, pairs, tuning_settings("sft", model, settings))
 
 
