@@ -13,7 +13,6 @@ from .cli_options import Device as _Device
 from .configs import load
 
 _TABLE, _LORA = load("tuning"), load("lora")["adapter"]
-_RATE = f"{_TABLE['adapter']['learning_rate']:g}, with --full"
 
 
 def _default(kind: str, name: str, text: str):
@@ -21,7 +20,8 @@ def _default(kind: str, name: str, text: str):
 
 
 def _rate(kind: str):
-    return typer.Option("--learning-rate", help="The peak.", show_default=f"{_RATE} {_TABLE[kind]['learning_rate']:g}")
+    adapter, full = (table[kind]["learning_rate"] for table in (_TABLE["adapter"], _TABLE))
+    return typer.Option("--learning-rate", help="The peak.", show_default=f"{adapter:g}, with --full {full:g}")
 
 
 SourceOption = Annotated[Path, typer.Option("--from", help="The run to tune: its folder, or a .safetensors file.")]

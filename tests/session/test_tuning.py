@@ -126,7 +126,7 @@ async def test_answers_typed_in_and_from_a_file(asker):
 @scenario
 async def test_preferences(asker):
     rows = [{"prompt": f"say {n}", "chosen": f"it is {n}", "rejected": f"no {n} at all"} for n in range(24)]
-    stopped = await tuned(asker, how="preferences", text=None, rows=rows, training={"steps": 30, "beta": 0.2})
+    stopped = await tuned(asker, how="preferences", text=None, rows=rows, training={"steps": 30, "learning_rate": 0.002, "beta": 0.2})
     assert stopped["reason"] == "finished" and stopped["forgetting"]["before_nats"] > 0
     steps = [event for event in asker.events if event["kind"] == "tune.step"]
     losses = [row[1] for event in steps for row in event["rows"]]

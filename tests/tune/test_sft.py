@@ -177,6 +177,9 @@ def test_settings_are_the_tables_and_short_runs_decay_in_time(any_machine):
         sft_trainer(model, pairs(), {"learning_rates": 1})
     model.attach(LORA)
     assert tuning_settings("sft", model)["learning_rate"] == 2e-3
+    dpo = tuning_settings("dpo", model)
+    assert dpo["learning_rate"] == 1e-4, "a twentieth of sft's: at that, answers that were learned are gone after fifty steps"
+    assert dpo["steps"] == dpo["decay_steps"] == 50 and tuning_settings("dpo", model, {"learning_rate": 1})["learning_rate"] == 1
 
 
 def test_it_stops_when_asked(machine):

@@ -39,7 +39,7 @@ def usual(how: str) -> dict:
     if how == "text":
         return load("lora")["training"]
     settings = load("tuning")
-    found = settings[KINDS[how]] | settings["adapter"]
+    found = settings[KINDS[how]] | settings["adapter"][KINDS[how]]
     return found | {"beta": settings["beta"]} if how == "preferences" else found
 
 
