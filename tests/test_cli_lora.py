@@ -1,6 +1,8 @@
 """`lora` and `sample --adapter`: an adapter from a saved run and back, resumed, merged; a sentence for every contradiction."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +13,7 @@ from posttrainllm.model.lora import Adapter
 from posttrainllm.train.files import opened
 from posttrainllm.store.checkpoint import weights_sha256
 
-from .calling import call, saved_run, text_file  # noqa: F401 - two are fixtures
+from .calling import SIZES, call, saved_run, text_file, train  # noqa: F401 - two are fixtures
 
 pytestmark = pytest.mark.native_only(reason="the command line is native")
 
@@ -87,6 +89,31 @@ def test_plain_lines_say_what_is_trained(run, other, tmp_path):
     assert "An adapter of 256 parameters" in said and f"Saved in {tmp_path / 'ad'}" in said and "step 3" in out
 
 
+def test_the_text_is_judged_by_what_is_trained_and_its_share_told_one_way(run, other, tmp_path):
+    half = [*other, "--validation-fraction", 0.5, "--steps", 1]
+    assert "1,065 training tokens against 7,536 parameters" in train(*half, *SIZES)[0]["warnings"][0]
+    assert not lora(run, *half, "--out", tmp_path / "ad")[0]["warnings"], "too few for 7,536, but not for 256"
+    (sentence,) = lora(run, *half, "--rank", 64, "--target", "mlp.fc", "--out", tmp_path / "large")[0]["warnings"]
+    assert "against 5,120 parameters" in sentence
+    (tmp_path / "pairs.jsonl").write_text(json.dumps({"prompt": "fox", "response": "dog"}))
+    _, one = call("lora", "--from", run, *other, "--steps", 1, "--out", tmp_path / "one")
+    two, _ = call("sft", "--from", run, "--pairs", tmp_path / "pairs.jsonl", "--steps", 1, "--out", tmp_path / "two")
+    share = f"{256 / (7536 + 256):.2%} of all"
+    assert share in one and share in two
+    assert "pairs.jsonl: 1 row, 0 held out, 5 tokens" in two
+    whole, _ = call("sft", "--from", run, "--pairs", tmp_path / "pairs.jsonl", "--steps", 1, "--full", "--out", tmp_path / "w.safetensors")
+    assert "all weights: 7,536 numbers, 100.00% of all" in whole
+
+
+def test_the_readme_gives_the_time_that_was_measured():
+    root = Path(__file__).parent.parent
+    told = re.search(r"its steps\s+([\d.]+) of a full step's time on the CPU \(([\d.]+) on an H200\)", (root / "README.md").read_text())
+    log = (root / "docs" / "log.md").read_text()
+    assert f"| medium, 2 threads | 30.8 ms | 22.2 ms | {told[1]} (" in log
+    full, adapter = map(float, re.search(r"\| ms a step \| [\d.]+ \| [\d.]+ \| ([\d.]+) \| ([\d.]+) \|\n\| GPU memory, MB \| 3,939", log).groups())
+    assert float(told[2]) == round(adapter / full, 2)
+
+
 WRONG = [
     ([], "there is a text to train on"),
     (["--data", "x"], "no --out came"),
@@ -95,6 +122,8 @@ WRONG = [
     (["--resume", "r", "--learning-rate", "0.1", "--out", "o"], "a run that goes on keeps its settings"),
     (["--data", "shakespeare", "--rank", "0", "--out", "o"], "rank is a whole number"),
     (["--data", "shakespeare", "--target", "attn.o", "--out", "o"], "attn.o came"),
+    (["--data", "shakespeare", "--strength", "0.5", "--out", "o"], "no --merge came"),
+    (["--resume", "r", "--any-base", "--out", "o"], "a run goes on with its own base"),
     (["--adapter", "nowhere", "--merge", "m"], "it is a folder with adapter_model.safetensors"),
 ]
 

@@ -84,6 +84,8 @@ def test_an_adapter_is_asked_beside_its_base(place, tmp_path):
         (["--from", "by-heart"], "E-CONFIG", "trained on 'words.txt', and no --data came; add --data FILE"),
         (["--from", "by-heart", "--data", "words.txt", "--prefixes", "3"], "E-CONFIG", "3 came"),
         (["--from", "by-heart", "--data", "words.txt", "--prefix-tokens", "40"], "E-CONFIG", "prefix_tokens"),
+        (["--from", "by-heart", "--data", "words.txt", "--prefix-tokens", "24"], "E-CONFIG", "32 tokens came; shorten them, or add --no-prompt-only"),
+        (["--from", "by-heart", "--data", "words.txt", "--prefix-tokens", "30"], "E-CONFIG", "0 + 38 tokens came; shorten them."),
         (["--from", "by-heart", "--data", "words.txt", "--adapter", "by-heart"], "E-DATA", "is a whole model's run"),
         (["--from", "by-heart", "--data", "words.txt", "--validation-fraction", "0.01"], "E-DATA-SHORT", "held out text"),
         (["--from", "nowhere", "--data", "words.txt"], "E-DATA", "nowhere"),

@@ -13,6 +13,7 @@ import pytest
 pytestmark = pytest.mark.native_only(reason="starts processes")
 pytest.importorskip("typer", reason="the command line is native")
 
+from posttrainllm.model.lora import Adapter
 from posttrainllm.store.checkpoint import weights_sha256
 from posttrainllm.store.slots import PAGE_BYTES, SLOT_FILES, decode_page
 from posttrainllm.train.files import hold_run
@@ -152,6 +153,17 @@ def test_a_reader_that_leaves_ends_the_run_with_a_save(text, tmp_path):
     assert process.returncode == 128 + signal.SIGPIPE and "Traceback" not in error and "BrokenPipe" not in error
     with hold_run(tmp_path / "run") as run:
         assert run.load().step >= 3
+
+
+def test_a_reader_that_leaves_does_not_lose_the_adapter(text, tmp_path):
+    finished(*text, *SIZES, *FOREVER[2:], "--steps", "1", "--export", tmp_path / "base.safetensors")
+    how = ["--from", tmp_path / "base.safetensors", *text, *FOREVER, "--out", tmp_path / "ad", "--merge", tmp_path / "merged.safetensors"]
+    with start("lora", "--json", *how) as process:
+        read_until(process, lambda event: event.get("step", 0) >= 3)
+        process.stdout.close()
+        error = process.stderr.read()
+    assert process.returncode == 128 + signal.SIGPIPE and "Traceback" not in error and "BrokenPipe" not in error
+    assert Adapter.load(tmp_path / "ad").name == "ad" and (tmp_path / "merged.safetensors").exists()
 
 
 def test_on_a_terminal_a_bar_shows_loss_speed_and_time_left(text, tmp_path):

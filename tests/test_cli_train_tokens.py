@@ -82,6 +82,14 @@ def test_a_tokenizer_from_a_file(bottles, learned, tmp_path):
     train(*bottles, "--resume", "--steps", 3, *plain)
 
 
+def test_a_run_of_a_preset_goes_on_with_what_it_was_made_with(bottles, tmp_path):
+    how = [*bottles, "--preset", "tiny", "--batch", "1", *QUICK, "--bpe", 300, "--out", tmp_path / "run"]
+    train(*how, "--steps", 1)
+    assert train(*how, "--steps", 2, "--resume")[-1]["step"] == 2
+    _, error = call("train", *how[:2], "--preset", "small", *how[4:], "--resume", status=1)
+    assert "a run goes on with its own settings" in error
+
+
 def test_bits_per_byte_compare_over_tokenizers(bottles):
     """Untrained models know nothing: 8 bits a byte for bytes, fewer for tokens that are longer, and the plain output says them."""
     first = {}

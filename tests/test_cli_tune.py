@@ -79,6 +79,10 @@ def test_asking_keeps_to_the_template(run, tmp_path):
     asked, _ = call("sample", *plain, "--ask", "fox")
     assert asked == call("sample", *plain, "--prompt", "fox>", "--stop", "|")[0]
     assert call("sample", "--from", run[1], "--ask", "fox", "--tokens", 2)[0].startswith("fox\n"), "the usual one, where none is told"
+    _, err = call("sample", *plain, "--ask", "fox", "--prompt", "jug", status=1)
+    assert "--ask stands in place of --prompt; both came" in err
+    _, err = call("sample", "--from", run[1], "--strength", 0.5, status=1)
+    assert "no --adapter came" in err
     (tmp_path / "ad" / "tuning.json").write_text("{}")
     _, err = call("sample", *plain, "--ask", "fox", status=1)
     assert "it tells the template of a tuning" in err
