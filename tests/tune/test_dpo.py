@@ -92,6 +92,21 @@ def test_after_sft_the_reference_is_the_tuned_model(machine):
     assert trainer.reference_nats[0][0] > log_probability(model, *FACTS[0]) + 5
 
 
+def test_with_the_usual_settings_answers_that_sft_taught_are_kept(machine):
+    def answers():
+        return [model.generate(SHORT.ask(q), 16, stop=SHORT.end, temperature=0.0) for q, _ in FACTS]
+
+    model, taught = model_on(machine, LORA, known=True), [a for _, a in FACTS]
+    list(sft(model, pairs(), steps=220, learning_rate=3e-2, seed=3))
+    assert answers() == taught
+    adapter = model.adapter
+    last = [report for report in dpo(model, preferences(), validation_fraction=0.0) if report.event == "eval"][-1]
+    assert answers() == taught and last.accuracy > 0.8 and last.margin > 0.2
+    model.swap(adapter)
+    list(dpo(model, preferences(), learning_rate=3e-2))
+    assert answers() != taught, "at sft's rate here they are not"
+
+
 @BOTH
 def test_a_run_goes_on_exactly(machine, lora):
     def steps(trainer, until):
