@@ -141,12 +141,15 @@ def test_another_base_is_refused_or_said(run, other, tmp_path):
     assert events[-1]["event"] == "error" and "made on the weights with sha256" in events[-1]["message"]
     elsewhere = ["--from", tmp_path / "merged.safetensors", "--adapter", tmp_path / "half.safetensors"]
     more = {"sample": ["--tokens", 2], "lora": ["--merge", tmp_path / "again.safetensors"], "memorise": other[:2]}
+    (tmp_path / "pairs.jsonl").write_text(json.dumps({"prompt": "fox", "response": "dog"}))
+    more["sft"] = ["--pairs", tmp_path / "pairs.jsonl", "--steps", 1, "--out", tmp_path / "answers"]
     for command, options in more.items():
         _, said = call(command, *elsewhere, *options, status=1)
         assert "made on the weights with sha256" in said and "--any-base on the command line" in said, command
     _, said = call("sample", *elsewhere, *more["sample"], "--any-base")
     assert "made on other weights" in said
-    call("lora", *elsewhere, *more["lora"], "--any-base")
+    for command in ("lora", "sft"):
+        call(command, *elsewhere, *more[command], "--any-base")
     call("lora", *elsewhere, *other, "--steps", 1, "--out", tmp_path / "moved", "--any-base")
     assert Adapter.load(tmp_path / "moved").base_sha256 == GPT.load(tmp_path / "merged.safetensors", device="cpu").weights_sha256()
     _, said = call("sample", "--from", run, "--adapter", run, "--tokens", 2, status=1)

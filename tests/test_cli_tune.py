@@ -78,6 +78,9 @@ def test_asking_keeps_to_the_template(run, tmp_path):
     plain = ["--from", run[1], "--adapter", tmp_path / "ad", "--tokens", 6]
     asked, _ = call("sample", *plain, "--ask", "fox")
     assert asked == call("sample", *plain, "--prompt", "fox>", "--stop", "|")[0]
+    plain[3] = tmp_path / "ad" / "adapter_model.safetensors"
+    assert call("sample", *plain, "--ask", "fox")[0] == asked, "named by its file"
+    plain[3] = tmp_path / "ad"
     assert call("sample", "--from", run[1], "--ask", "fox", "--tokens", 2)[0].startswith("fox\n"), "the usual one, where none is told"
     _, err = call("sample", *plain, "--ask", "fox", "--prompt", "jug", status=1)
     assert "--ask stands in place of --prompt; both came" in err

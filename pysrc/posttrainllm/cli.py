@@ -1,4 +1,4 @@
-"""The command line: posttrainllm train | sample | tokenize | sft | dpo | memorise | bench | explain."""
+"""The command line: posttrainllm train | sample | tokenize | lora | sft | dpo | memorise | bench | explain."""
 
 from __future__ import annotations
 

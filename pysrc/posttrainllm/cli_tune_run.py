@@ -18,6 +18,7 @@ from .model.config import GPTConfig
 from .model.live import GPT
 from .model.lora import LoRAConfig
 from .store.checkpoint import Checkpoint
+from .store.peft import WEIGHTS
 from .train.files import opened
 from .train.reports import EvalReport, Report, StepReport, StoppedReport
 from .train.state import model_of
@@ -146,7 +147,8 @@ def _save(job: Job, trainer: Trainer, place: Path, figures: dict) -> dict:
 
 def _beside(place: Path) -> Path:
     """Where it stands what an adapter's folder, or a file of weights, was made from."""
-    return place.with_suffix(f".{ABOUT}") if place.suffix == ".safetensors" else place / ABOUT
+    folder = place.parent if place.name == WEIGHTS else place  # an adapter may be named by its file, too
+    return folder.with_suffix(f".{ABOUT}") if folder.suffix == ".safetensors" and not folder.is_dir() else folder / ABOUT
 
 
 def template_of(place: Path) -> Template:
