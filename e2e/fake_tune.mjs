@@ -76,7 +76,7 @@ async function check(request) {
     await wait(5);
     while (shut.has('memorise') && checking) await wait(5);
   }
-  if (!checking) { post({ kind: 'memorised', reply_to: request.id, stopped: true }); return; }
+  if (!checking) { post({ kind: 'memorised', reply_to: request.id, stopped: true, reason: 'stopped' }); return; }
   checking = false;
   post({ kind: 'memorised', reply_to: request.id, text: 'the second text', unit: 'bytes', continuation_tokens: 64, verdict: 'With the adapter it recites: 7 of 20 passages it was tuned on come back word for word, and none of those it never saw.',
     buckets: ['0', '1–3', '4–15', '16–63', '64+'], models: [

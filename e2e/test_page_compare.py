@@ -40,6 +40,28 @@ def test_stopping_a_comparison_and_a_check(open_page):
     expect(page.locator("#memorise-stats")).to_have_text("Stopped by you.")
 
 
+def test_what_else_ends_a_comparison_and_a_check(open_page):
+    """The page says what ended it, and both can be started again."""
+    page = trained(open_page, {"adapters": [ADAPTER], "gates": ["compare", "memorise"]})
+    page.check("#adapter-old")
+    heard(page, "adapters", 2)
+
+    def post(kind: str, **fields) -> None:
+        page.evaluate("(event) => tell({ kind: 'test.post', event })", {"kind": kind} | fields)
+
+    for reason, line in (("interrupted", "Ended: the model was needed for something else."), ("failed", "Ended by a fault.")):
+        page.click("#compare-start")
+        expect(page.locator("#compare-stats")).to_have_text("The tuned model writes…")
+        post("compare.wrote", side="tuned", tokens=20, reason=reason, last=True)
+        expect(page.locator("#compare-stats")).to_have_text(line)
+        page.click("#memorise-start")
+        expect(page.locator("#memorise-stop")).to_be_visible()
+        post("memorised", stopped=True, reason=reason)
+        expect(page.locator("#memorise-stats")).to_have_text(line)
+        expect(page.locator("#compare-start")).to_be_visible()
+        expect(page.locator("#memorise-start")).to_be_visible()
+
+
 def test_the_check_for_reciting(open_page):
     page = trained(open_page, {"adapters": [ADAPTER]})
     page.click("#memorise-start")

@@ -10,6 +10,7 @@ from dom import el, number, on, show, text, value
 
 SIDES = ("base", "tuned")
 NAMES = {"base": "The base", "tuned": "The tuned model"}
+ENDS = {"stopped": "Stopped by you.", "interrupted": "Ended: the model was needed for something else.", "failed": "Ended by a fault."}
 
 _going = False
 
@@ -79,8 +80,8 @@ def _wrote(event):
         return
     if event.get("last"):
         same = str(el("compare-base-text").textContent) == str(el("compare-tuned-text").textContent)
-        if event.get("reason") == "stopped":
-            _done("Stopped by you.")
+        if event.get("reason") in ENDS:
+            _done(ENDS[event["reason"]])
         else:
             _done("Both wrote the very same text." if same else "Done: " + fmt.plural(event.get("tokens") or 0, "token") + " each.")
     else:

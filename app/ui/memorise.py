@@ -10,6 +10,7 @@ from dom import el, empty, make, number, on, show, text, value
 
 FIELDS = (("prefixes", "memorise-prefixes", "Passages of each kind", True), ("prefix_tokens", "memorise-length", "Tokens given", False),
           ("tokens", "memorise-tokens", "Tokens to continue", False))
+ENDS = {"stopped": "Stopped by you.", "interrupted": "Ended: the model was needed for something else.", "failed": "Ended by a fault."}
 GROUPS = {"seen": "it has learned from", "unseen": "it never saw"}
 
 _going = False
@@ -58,7 +59,7 @@ def _stop(event):
 
 def _memorised(event):
     if event.get("stopped"):
-        return _done("Stopped by you.")
+        return _done(ENDS.get(event.get("reason"), ""))
     show("memorise-result", True)
     text("memorise-verdict", event.get("verdict") or "")
     text("memorise-unit", "in " + str(event.get("unit") or "tokens") + ", of " + fmt.count(event.get("continuation_tokens")) + " written")

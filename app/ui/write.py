@@ -11,6 +11,7 @@ import write_draft
 import write_rule
 from dom import el, number, on, show, text, value
 
+WHY = {"stop": "met the stop text", "complete": "the rule is kept", "stopped": "stopped by you", "interrupted": "ended for something else", "failed": "ended by a fault"}
 SLIDERS = [("temperature", 2), ("top-k", 0), ("top-p", 2), ("min-p", 2), ("repetition-penalty", 2)]
 TOLD = 10  # of the likeliest tokens, where they are shown
 
@@ -134,7 +135,7 @@ def _window(forgotten):
 
 
 def _wrote(event):
-    why = {"stop": "met the stop text", "stopped": "stopped by you", "complete": "the rule is kept"}.get(event.get("reason"), "")
+    why = WHY.get(event.get("reason"), "")
     write_draft.figures(event.get("speculation"))
     parts = [fmt.plural(event.get("tokens") or 0, _unit), fmt.count(event.get("tokens_per_second")) + " a second"]
     first = event.get("first_token_seconds")

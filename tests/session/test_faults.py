@@ -1,13 +1,14 @@
 """Faults in what a Session does beside training: each has its end for the page, and the session goes on."""
 
 import asyncio
+from random import Random
 
 import pytest
 from posttrainllm.errors import DeviceLostError
 from posttrainllm.session import tuning as tunes
 
 from tests.session.test_engines import TwoEngines
-from tests.session.test_session import running, scenario
+from tests.session.test_session import QUICK, running, scenario
 from tests.session.test_tuning import TUNE, listed, written
 
 pytestmark = pytest.mark.native_only(reason="the loop below is CPython's; e2e/ runs the same Session in the tab")
@@ -76,3 +77,103 @@ async def test_a_gpu_that_goes_away_while_forgetting_is_measured(asker):
         tunes.text_loss_async = measured
     assert (stopped["reason"], stopped["saved"], recovered["kind"]) == ("finished", True, "recovered"), recovered
     assert (await listed(asker))["chosen"] == stopped["adapter_id"] and await written(asker)
+
+
+async def tuned(asker):
+    """A small run on a text of which every passage stands there once, with an adapter on."""
+    random = Random(1)
+    words = ["".join(random.choices("abcdefghij", k=random.randint(2, 6))) for _ in range(60)]
+    asker.ask("corpus.text", text=" ".join(random.choices(words, k=4000)), name="hamlet")
+    asker.ask("train.start", preset="tiny", training=QUICK)
+    await asker.wait("stopped")
+    asker.ask("tune.start", **TUNE)
+    return await asker.wait("tune.stopped")
+
+
+BESIDE = {
+    "write": ("write.start", {"prompt": "To", "tokens": 100_000}, "token", "wrote"),
+    "compare": ("compare.start", {"prompt": "To", "tokens": 100_000}, "compare.token", "compare.wrote"),
+    "memorise": ("memorise.start", {"of": "base", "prefixes": 40}, "memorise.progress", "memorised"),
+}
+
+
+@pytest.mark.parametrize("what", BESIDE)
+@pytest.mark.parametrize("again", [True, False], ids=["another engine", "none left"])
+def test_a_gpu_that_goes_away_ends_what_is_done_beside_training(what, again):
+    kind, fields, begun, ended = BESIDE[what]
+
+    @on_two_engines
+    async def test(asker):
+        await tuned(asker)
+        await asker.call("engine.use", "engine", name="webgpu")
+        reply = asker.ask(kind, **fields)
+        await asker.wait(begun)
+        if not again:
+            asker.session.engines.recoveries = 99
+        asker.session.model.machine.fault = GONE
+        end = await asker.wait(ended, reply_to=reply)
+        assert end["reason"] == "failed" and end.get("last", True) and end.get("stopped", True)
+        assert (await asker.wait("recovered", "failed"))["kind"] == ("recovered" if again else "failed")
+        assert [event["kind"] for event in asker.events].count(ended) == 1, "once"
+        if again:
+            assert asker.session.model.strength == 1
+            asker.ask(kind, **fields)
+            await asker.wait(begun)
+
+    test()
+
+
+@pytest.mark.parametrize("what", BESIDE)
+def test_a_fault_of_ours_ends_it_too(what):
+    kind, fields, begun, ended = BESIDE[what]
+
+    @scenario
+    async def test(asker):
+        await tuned(asker)
+        reply = asker.ask(kind, **fields)
+        await asker.wait(begun)
+        part = {"write": asker.session.writing, "compare": asker.session.comparing, "memorise": asker.session.memorising}[what]
+        setattr(part, "_steps" if what == "memorise" else "_pieces", broken())
+        assert (await asker.wait(ended, reply_to=reply))["reason"] == "failed"
+        assert "made up" in (await asker.wait("failed", reply_to=reply))["message"]
+        assert asker.session.model.strength == 1 and await written(asker)
+
+    test()
+
+
+async def broken():
+    raise ValueError("made up")
+    yield
+
+
+@scenario
+async def test_what_ends_a_comparison_or_a_check_is_told(asker):
+    await tuned(asker)
+    for what in ("compare", "memorise"):
+        kind, fields, begun, ended = BESIDE[what]
+        for stop, reason in ((f"{what}.stop", "stopped"), ("adapters.use", "interrupted")):
+            asker.ask(kind, **fields)
+            await asker.wait(begun)
+            asker.ask(stop, **({} if reason == "stopped" else {"adapter_id": asker.session.adapters.chosen}))
+            assert (await asker.wait(ended))["reason"] == reason
+    asker.ask("write.start", prompt="To", tokens=100_000)
+    await asker.wait("token")
+    asker.ask("adapters.use", adapter_id="")
+    assert (await asker.wait("wrote"))["reason"] == "interrupted"
+
+
+@scenario
+async def test_the_plain_rate_is_measured_when_a_tunes_steps_are_done(asker):
+    await asker.trained()
+    asker.ask("tune.start", **TUNE | {"training": {"steps": 100_000}})
+    await asker.wait("tune.step")
+    session, settled = asker.session, []
+    settle = session.tuning.trainer.settle
+
+    async def noted():
+        settled.append(session.writing._plain_rate)
+        return await settle()
+
+    session.tuning.trainer.settle = noted
+    await session.writing._measure(session.model, "To", 12, {})
+    assert settled and settled[0] is None and session.writing._plain_rate > 0

@@ -1,5 +1,6 @@
 """Base and tuned side by side: both continue the same prompt with the same seed, one after the other on the one model, a few tokens a
-turn. Events: compare.token, compare.wrote (one a side; `last` on the one that ends it).
+turn. Events: compare.token, compare.wrote (one a side; `last` on the one that ends it; its reason is the text's, or "stopped" as asked,
+"interrupted" where the model was needed for something else, "failed").
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ class Comparing:
 
     async def _stop(self, identity) -> None:
         """compare.stop."""
-        self.cancel()
+        self.cancel("stopped")
 
-    def cancel(self) -> None:
+    def cancel(self, reason: str = "interrupted") -> None:
         """End it as it is; nothing where none goes on."""
         if self._pieces is not None:
-            self._end("stopped", True)
+            self._end(reason, True)
 
     @property
     def active(self) -> bool:
@@ -70,32 +71,41 @@ class Comparing:
         """Write for a short while; False when there is nothing to compare."""
         if self._pieces is None:
             return False
-        began, text, reason = time.perf_counter(), "", None
         try:
-            while reason is None and time.perf_counter() - began < TURN_SECONDS:
-                piece = await anext(self._pieces)
-                text += piece.text
-                self._tokens, reason = piece.tokens, piece.reason
+            await self._write()
         except DeviceError:
-            self._pieces = None
-            raise  # the session looks for another engine
+            self._tell("failed", True)
+            raise  # the session looks for another engine, on which the adapter counts again
         except Exception as error:  # noqa: BLE001 - told to the person
-            self.cancel()
+            self._end("failed", True)
             self._session.fail(error, self._request)
-            return True
+        return True
+
+    async def _write(self) -> None:
+        began, text, reason = time.perf_counter(), "", None
+        while reason is None and time.perf_counter() - began < TURN_SECONDS:
+            piece = await anext(self._pieces)
+            text += piece.text
+            self._tokens, reason = piece.tokens, piece.reason
         if text:
             self._session.emit("compare.token", reply_to=self._request, side=self._side, text=text, tokens=self._tokens)
         if reason:
             self._end(reason, self._side == "tuned")
-        return True
 
     def _end(self, reason: str, last: bool) -> None:
         """One side is over, and with the last all of it: the adapter counts again as it did."""
-        session, side = self._session, self._side
-        rate = self._tokens / max(1e-9, time.perf_counter() - self._began)
-        self._pieces = None
-        if last and session.model is not None and session.model.lora is not None and session.adapters.chosen is not None:
-            session.model.strength = session.adapters.strength
-        session.emit("compare.wrote", reply_to=self._request, side=side, tokens=self._tokens, tokens_per_second=rate, reason=reason, last=last)
+        session = self._session
+        try:
+            if last and session.model is not None and session.model.lora is not None and session.adapters.chosen is not None:
+                session.model.strength = session.adapters.strength
+        finally:  # also where the device does not answer any more
+            self._tell(reason, last)
         if not last:
             self._next("tuned")
+
+    def _tell(self, reason: str, last: bool) -> None:
+        rate = self._tokens / max(1e-9, time.perf_counter() - self._began)
+        self._pieces = None
+        self._session.emit(
+            "compare.wrote", reply_to=self._request, side=self._side, tokens=self._tokens, tokens_per_second=rate, reason=reason, last=last
+        )

@@ -1,6 +1,7 @@
 """The check for reciting as a Session does it: some probes a turn, of the base, the base with examples, and the adapter.
 
-Events: memorise.progress, memorised.
+Events: memorise.progress, memorised (where it is `stopped` without a result its `reason` is "stopped" as asked, "interrupted" where the
+model was needed for something else, "failed").
 """
 
 from __future__ import annotations
@@ -62,13 +63,13 @@ class Memorising:
 
     async def _stop(self, identity) -> None:
         """memorise.stop."""
-        self.cancel()
+        self.cancel("stopped")
 
-    def cancel(self) -> None:
+    def cancel(self, reason: str = "interrupted") -> None:
         """End it without a result; nothing where none goes on."""
         if self._steps is not None:
             self._steps = None
-            self._session.emit("memorised", reply_to=self._request, stopped=True)
+            self._session.emit("memorised", reply_to=self._request, stopped=True, reason=reason)
 
     async def turn(self) -> bool:
         """Ask for a short while; False when there is nothing to check."""
@@ -79,13 +80,13 @@ class Memorising:
             while self._steps is not None and time.perf_counter() - began < TURN_SECONDS:
                 item = await anext(self._steps)
                 if isinstance(item, Memorisation):
-                    self._steps = None
-                    self._session.emit("memorised", reply_to=self._request, **facts(item))
+                    found, self._steps = facts(item), None
+                    self._session.emit("memorised", reply_to=self._request, **found)
         except DeviceError:
-            self._steps = None
+            self.cancel("failed")
             raise  # the session looks for another engine
         except Exception as error:  # noqa: BLE001 - told to the person
-            self._steps = None
+            self.cancel("failed")
             self._session.fail(error, self._request)
             return True
         if self._steps is not None and time.perf_counter() - self._told > 0.1:

@@ -1,6 +1,7 @@
 """Writing as a Session does it: a few tokens a turn, also between training steps.
 
-Events: writing (it begins: how much of the prompt the model sees), token, wrote.
+Events: writing (it begins: how much of the prompt the model sees), token, wrote (its reason is the text's, or "stopped" as
+asked, "interrupted" where the model goes away, "failed").
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Writing:
 
     async def _measure(self, model, prompt: str, tokens: int, how: dict) -> None:
         """How fast the same goes without a draft, in a moment; unknown where the text is too short to tell."""
-        await self._session.training.settle()
+        await self._session.job.settle()
         pace, began = Pace(), time.perf_counter()
         try:
             pieces = write_async(model, prompt, tokens, **how)
@@ -101,10 +102,10 @@ class Writing:
                 if self._first is None:
                     self._first = time.perf_counter() - self._started
         except DeviceError:
-            self._pieces = None
+            self.finish("failed")
             raise  # the session looks for another engine
         except Exception as error:  # noqa: BLE001 - told to the person; training must go on
-            self._pieces = None
+            self.finish("failed")
             self._session.fail(error, self._request)
             return True
         if text or told:
@@ -162,7 +163,7 @@ class Writing:
 
     def cancel(self) -> None:
         """The model goes away: end the text."""
-        self.finish("stopped")
+        self.finish("interrupted")
         self.rules.forget()
         self._plain_rate = None
 
