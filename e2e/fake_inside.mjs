@@ -49,7 +49,7 @@ const answers = {
     const cells = rows.flatMap((_, row) => text.map((_, at) => [row, at]));
     // the last layer is right, the one before has it third, the embedding eighth
     const likely = ([row, at]) => { const next = text[at + 1] ?? 'e'; return row === 2 ? [next, 'a', 'b', 'c', 'd'] : ['a', ' ', row === 1 ? next : '\n', 'c', 'd']; };
-    look(request, 'lens', { rows, top_labels: rows.map((_, row) => text.map((_, at) => likely([row, at]))), loss_nats: text.length > 1 ? [4.2, 2.5, 0.7] : [null, null, null] }, {
+    look(request, 'lens', { rows, top_labels: rows.map((_, row) => text.map((_, at) => likely([row, at]))), which: request.which, loss_nats: text.length < 2 ? [null, null, null] : request.which === 'tuned' ? [1.9, 1.1, 0.7] : [4.2, 2.5, 0.7] }, {
       top_probability: [[3, text.length, 5], cells.flatMap(([row]) => [0.5, 0.2, 0.1, 0.05, 0.01].map((share) => share * (row + 1) / 3))],
       probability: [[3, text.length], cells.map(([row, at]) => (at === text.length - 1 ? -1 : [0.01, 0.0667, 0.5][row]))],
       rank: [[3, text.length], cells.map(([row, at]) => (at === text.length - 1 ? -1 : [7, 2, 0][row]))],
@@ -95,3 +95,20 @@ for (const [kind, answer] of Object.entries(answers)) {
   };
 }
 handlers['test.shut'] = ({ gate }) => shut.add(gate);
+
+// A tuned lens stands at its third step until the test says let_through 'lens'.
+let lensing = null;
+handlers['lens.train'] = async (request) => {
+  if (scenario.fail.lens) { failed(request, scenario.fail.lens); return; }
+  const mine = { stopping: false };
+  lensing = mine;
+  let step = 0;
+  while (step < 200 && !mine.stopping) {
+    step += 1;
+    post({ kind: 'lens.step', reply_to: request.id, step, steps: 200, divergence_nats: [3 / step, 1 / step] });
+    await wait(1);
+    while (step === 3 && shut.has('lens') && !mine.stopping) await wait(5);
+  }
+  post({ kind: 'lens.trained', reply_to: request.id, steps: step, usable: !scenario.fail.lens_usable });
+};
+handlers['lens.stop'] = () => { if (lensing) lensing.stopping = true; };

@@ -57,6 +57,12 @@ def test_each_view_of_a_model_just_trained(open_page):
     likely = page.locator("#lens-cells tbody tr").last.locator("td").last.inner_text().split("\n")
     assert likely[0] in ("c", "m"), "cat, mat or moon"
 
+    page.click("#lens-train")
+    expect(page.locator("#lens-tuned-says")).to_contain_text("A tuned lens of 200 steps", timeout=REAL_MS)
+    quiet(page)
+    tuned, still = (float(each) for each in re.findall(r"(\d+\.\d\d)", page.inner_text("#lens-says")))
+    assert tuned < before and still == after, "early layers are read better, and the last one is the model's own"
+
     page.check("#inside-view-next", force=True)
     expect(page.locator("#next-choices label")).to_have_count(10, timeout=REAL_MS)
     top = page.locator("#next-choices label").first.inner_text().split("\n")

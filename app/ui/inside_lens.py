@@ -6,6 +6,7 @@ from pyscript.js_modules import bridge
 
 import fmt
 import inside
+import inside_tuned
 import notices
 from dom import el, empty, make, text
 from inside_attention import percent
@@ -58,4 +59,4 @@ def _read(told, pinned):
 
 
 def start():
-    inside.add("lens", lambda: {}, draw, _moved)
+    inside.add("lens", inside_tuned.fields, draw, _moved, "lens-result")
