@@ -114,39 +114,6 @@ def test_layer_by_layer(open_page):
     expect(page.locator("#lens-says")).to_contain_text("nothing came next")
 
 
-def test_a_tuned_lens(open_page):
-    page = looking(open_page, "lens", {"gates": ["lens"]})
-    assert page.is_disabled("#lens-tuned")
-    page.click("#lens-train")
-    expect(page.locator("#lens-tuned-says")).to_have_text("Step 3 of 200: at the embedding it is 1.00 nats from what the model says in the end.")
-    expect(page.locator("#lens-train")).to_be_hidden()
-    let_through(page, "lens")
-    expect(page.locator("#lens-says")).to_contain_text("falls from 1.90 nats")
-    expect(page.locator("#lens-tuned-says")).to_have_text("A tuned lens of 200 steps. Training the model on makes it out of date.")
-    assert page.is_checked("#lens-tuned")
-    page.check("#lens-plain", force=True)
-    expect(page.locator("#lens-says")).to_contain_text("falls from 4.20 nats")
-    assert [each["which"] for each in sent(page, "inside.lens")] == ["plain", "tuned", "plain"]
-
-
-def test_a_tuned_lens_stopped_let_go_or_refused(open_page):
-    page = looking(open_page, "lens", {"gates": ["lens"]})
-    page.click("#lens-train")
-    expect(page.locator("#lens-tuned-says")).to_contain_text("Step 3 of 200")
-    page.focus("#lens-stop")
-    page.keyboard.press("Enter")
-    expect(page.locator("#lens-tuned-says")).to_contain_text("A tuned lens of 3 steps.")
-    expect(page.locator("#lens-train")).to_be_focused()
-    page = looking(open_page, "lens", {"fail": {"lens_usable": True}})
-    page.click("#lens-train")
-    expect(page.locator("#lens-tuned-says")).to_contain_text("this lens was let go")
-    assert page.is_disabled("#lens-tuned")
-    page = looking(open_page, "lens", {"fail": {"lens": "The text it was trained on is not here any more."}})
-    page.click("#lens-train")
-    error(page, "inside", "not here any more")
-    expect(page.locator("#lens-train")).to_be_visible()
-
-
 def test_the_next_token_and_who_says_so(open_page):
     page = looking(open_page, "next")
     expect(page.locator("#next-says")).to_have_text("After “!” at position 21 the model expects “a” with 50.0 %.")
