@@ -9,7 +9,7 @@ from posttrainllm.decode.constrain import grammar
 from posttrainllm.decode.constrain.constraint import Constraint
 from posttrainllm.decode.constrain.nodes import EMPTY, Alt, Call, Members, Repeat, Seq, Text, alt, seq, walk
 from posttrainllm.errors import ConfigError
-from tests.helpers.constrained import BYTES, SEVERAL, Noise, samples, written
+from tests.helpers.constrained import BYTES, MANY, SEVERAL, Noise, samples, written
 
 lark = pytest.importorskip("lark", reason="grammars are read by lark")
 
@@ -60,7 +60,7 @@ GRAMMARS = {
 @pytest.mark.parametrize("name", GRAMMARS)
 def test_whatever_is_written_parses(name):
     judge = lark.Lark(GRAMMARS[name], parser="earley", lexer="dynamic_complete")
-    for text in samples(lambda vocabulary: grammar(GRAMMARS[name], vocabulary), 160, tokens=16):
+    for text in samples(lambda vocabulary: grammar(GRAMMARS[name], vocabulary), MANY, tokens=16):
         judge.parse(text)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from posttrainllm.decode.constrain import json_schema, read
 from posttrainllm.errors import ConfigError, DataError
-from tests.helpers.constrained import BYTES, samples
+from tests.helpers.constrained import BYTES, MANY, samples
 
 jsonschema = pytest.importorskip(
     "jsonschema", reason="the judge is the jsonschema library (rpds-py, which it needs, is compiled)"
@@ -88,7 +88,7 @@ SCHEMAS = {
 def test_whatever_is_written_is_valid(name, whitespace):
     schema = SCHEMAS[name]
     judge = jsonschema.Draft202012Validator(schema)
-    for text in samples(lambda vocabulary: json_schema(schema, vocabulary, whitespace), 80, tokens=90):
+    for text in samples(lambda vocabulary: json_schema(schema, vocabulary, whitespace), MANY // 3 + 1, tokens=90):
         value = json.loads(text)
         judge.validate(value)
         marks = re.sub(r'"(?:[^"\\]|\\.)*"', "", text)

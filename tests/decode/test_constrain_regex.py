@@ -8,7 +8,7 @@ import pytest
 from posttrainllm.decode.constrain import regex
 from posttrainllm.decode.constrain.from_regex import regex_machine
 from posttrainllm.errors import ConfigError
-from tests.helpers.constrained import BYTES, SEVERAL, WORD_VOCABULARY, samples
+from tests.helpers.constrained import BYTES, MANY, SEVERAL, WORD_VOCABULARY, samples
 
 hypothesis = pytest.importorskip("hypothesis", reason="properties need hypothesis")
 st = hypothesis.strategies
@@ -28,10 +28,10 @@ PATTERNS = [
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_whatever_is_written_matches(pattern):
     count = 0
-    for text in samples(lambda vocabulary: regex(pattern, vocabulary), 250, tokens=30):
+    for text in samples(lambda vocabulary: regex(pattern, vocabulary), MANY, tokens=30):
         assert re.fullmatch(pattern, text), text
         count += 1
-    assert count == 250
+    assert count == MANY
 
 
 def test_the_test_above_sees_a_wrong_constraint():
