@@ -132,7 +132,9 @@ async def test_preferences(asker):
     losses = [row[1] for event in steps for row in event["rows"]]
     assert losses[0] == pytest.approx(0.6931, abs=1e-3) and losses[-1] < 0.6 and steps[-1]["accuracy"] > 0.9
     assert [row["how"] for row in (await listed(asker))["adapters"]] == ["preferences"]
+    text = await written(asker)
     assert "beta is a number" in (await asker.call("tune.start", "failed", how="preferences", rows=rows, training={"beta": -1}))["message"]
+    assert (await listed(asker))["chosen"] == stopped["adapter_id"] and await written(asker) == text != (await compared(asker))[0], "it is on as it was"
 
 
 @scenario

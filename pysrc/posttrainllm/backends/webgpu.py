@@ -118,10 +118,11 @@ class WebGPUMachine:
                 self._resize(REGIONS.index(region), nbytes)
 
     def _resize(self, number: int, nbytes: int) -> None:
-        size = self._memory.grow(number, nbytes)
+        with self._memory.growing(number, nbytes) as size:
+            fresh = size and self._make(size, "STORAGE COPY_SRC COPY_DST")
         if not size:
             return
-        old, fresh = self._buffers.get(number), self._make(size, "STORAGE COPY_SRC COPY_DST")
+        old = self._buffers.get(number)
         if old is not None:
             encoder = self._device.create_command_encoder()
             encoder.copy_buffer_to_buffer(old, 0, fresh, 0, old.size)

@@ -135,9 +135,9 @@ class WebGPUMachine:
                 self._resize(REGIONS.index(region), nbytes)
 
     def _resize(self, number: int, nbytes: int) -> None:
-        size = self._memory.grow(number, nbytes)
-        if size:
-            self._call(self._engine.allocate, number, size)
+        with self._memory.growing(number, nbytes) as size:
+            if size:
+                self._call(self._engine.allocate, number, size)
 
     def _place(self, address: int, nbytes: int, to_write: bool = False) -> tuple[int, int]:
         return self._memory.find(address, nbytes, to_write)

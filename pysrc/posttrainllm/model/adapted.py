@@ -12,7 +12,7 @@ import struct
 from ..compile.graph import REGIONS
 from ..compile.tape import REGION_SHIFT, address
 from ..dims import ALIGN_BYTES, ELEMENT_BYTES, product, round_up
-from ..errors import ConfigError
+from ..errors import ConfigError, DeviceError
 from ..waiting import now
 from .gpt import STRENGTH
 from .lora import Adapter, LoRAConfig
@@ -55,12 +55,17 @@ class Adapted:
 
     @strength.setter
     def strength(self, value: float) -> None:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise ConfigError("lora", "strength is a number", f"{value!r} came", "use 0 to 1")
         self._require_adapter()
+        try:
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+                raise ConfigError("lora", "strength is a number", f"{value!r} came", "use 0 to 1")
+            slot = struct.pack("<f", self.lora.scaling * value)
+        except OverflowError as error:
+            rule = f"strength · {self.lora.scaling:g}, the adapter's scaling, is a number that float32 has"
+            raise ConfigError("lora", rule, f"strength {value:.3g} came" if isinstance(value, float) else "a larger one came", "use 0 to 1") from error
         self._strength = float(value)
         self.forget_cache()
-        self.machine.upload(address(STRENGTH), struct.pack("<f", self.lora.scaling * self._strength))
+        self.machine.upload(address(STRENGTH), slot)
 
     async def base_sha256_async(self) -> str:
         """Hash of the weights without the adapter's, as store.checkpoint.weights_sha256 of the base's run."""
@@ -83,8 +88,9 @@ class Adapted:
         (an engine that had room for more keeps it: a model made for writing has none).
 
         A LoRAConfig begins a new one, which changes no logit yet, from `seed`. Strength becomes 1. The moments of a run of the base are
-        lost: save it before. Raises ConfigError where an Adapter does not fit (any_base: only its sizes must), DeviceOutOfMemoryError
-        (the model is then unchanged).
+        lost: save it before. Raises ConfigError where an Adapter does not fit (any_base: only its sizes must), and DeviceError (as
+        DeviceOutOfMemoryError): weights and tapes are then as they were, and on a GPU, which gives their room up first, the moments
+        are zero.
         """
         base = await self.base_sha256_async()
         lora = what.config if isinstance(what, Adapter) else what
@@ -185,10 +191,16 @@ class Adapted:
     def _become(self, program: Program, lora: LoRAConfig | None) -> None:
         """Go on with other tapes on the same base."""
         if program is not self.program:
-            need = program.region_bytes()
-            if hasattr(self.machine, "trim"):
-                self.machine.trim({region: need[region] for region in ("grads", "m", "v")})
-            self.machine.allocate(need)
+            need, trims = program.region_bytes(), hasattr(self.machine, "trim")
+            try:
+                if trims:
+                    self.machine.trim({region: need[region] for region in ("grads", "m", "v")})
+                self.machine.allocate(need)
+            except DeviceError:
+                self._loaded = {}  # what was loaded may know where memory was
+                if trims:
+                    self.machine.allocate(self.program.region_bytes())  # what was given up, as zeros
+                raise
             self.program, self._loaded, self._prepared = program, {}, False
         self.program.lora, self._base_sha256 = lora, ""
         self.forget_cache()

@@ -18,7 +18,7 @@ from ..store.runs import Run
 from ..train.settings import training_settings
 from ..train.state import checkpoint_of, trainer_of
 from ..train.trainer import Trainer
-from ..tune.dpo import dpo_trainer, resume
+from ..tune.dpo import dpo_trainer, require_beta, resume
 from ..tune.forgetting import text_loss_async
 from ..tune.sft import sft_trainer
 from .job import Job
@@ -114,6 +114,8 @@ class Tuning(Job):
             settings = {"decay_steps": max(1, steps), "warmup_steps": warmup_steps} | settings
         data = examples(how, text if buffer is None else session.host.to_bytes(buffer), rows, file_name)
         training_settings(settings, model.config.channels, adapter=True)  # what is wrong is told before anything changes
+        if beta is not None:
+            require_beta(beta)
         data.split_at(settings.get("validation_fraction", data.validation_fraction)).tokens(model.tokenizer).check(model.config)
         session.stop_writing()
         base = self._base = await self.base_text()

@@ -62,6 +62,12 @@ def softplus(x: float) -> float:
     return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
 
 
+def require_beta(beta: float) -> None:
+    """Raise ConfigError for a beta that is none."""
+    if isinstance(beta, bool) or not isinstance(beta, (int, float)) or not 1e-6 <= beta <= 1e3:
+        raise ConfigError("dpo", "beta is a number from 0.000001 to 1,000", f"{beta!r} came", "use 0.1, or 0.01 to 0.5")
+
+
 class PreferenceTrainer(Trainer):
     """A Trainer whose steps are DPO's. A batch is half as many pairs as the model's batch has rows (at least one).
 
@@ -83,8 +89,7 @@ class PreferenceTrainer(Trainer):
         require("dpo", preferences, Preferences, "a chosen and a rejected answer to each prompt")
         super().__init__(model, preferences, settings, step=step, cursor=cursor)
         self.beta = load("tuning")["beta"] if beta is None else beta
-        if isinstance(self.beta, bool) or not isinstance(self.beta, (int, float)) or not 1e-6 <= self.beta <= 1e3:
-            raise ConfigError("dpo", "beta is a number from 0.000001 to 1,000", f"{self.beta!r} came", "use 0.1, or 0.01 to 0.5")
+        require_beta(self.beta)
         self.reference_nats = reference_nats
         self.margin = self.accuracy = math.nan  # of the last step; the held-out ones in validation_…
         self.validation_margin: float | None = None

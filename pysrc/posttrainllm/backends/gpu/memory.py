@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from ...compile.graph import ARENA
 from ...compile.tape import OFFSET_MASK, REGION_SHIFT
 from ...dims import round_up
@@ -35,6 +38,17 @@ class Memory:
         self.nbytes[number] = nbytes
         self.generation += 1
         return nbytes
+
+    @contextmanager
+    def growing(self, number: int, nbytes: int) -> Iterator[int]:
+        """`grow`; where the buffer cannot be made, what was held is still what is held."""
+        held = self.nbytes.get(number)
+        try:
+            yield self.grow(number, nbytes)
+        except BaseException:
+            self.nbytes.pop(number, None)
+            self.nbytes |= {} if held is None else {number: held}
+            raise
 
     def shrink(self, number: int, nbytes: int) -> bool:
         """Forget a buffer that holds more than `nbytes`; whether it did. What it holds is given up."""
