@@ -4,11 +4,12 @@ import * as chart from './chart.mjs';
 import * as tuneChart from './tune_chart.mjs';
 import * as spans from './spans.mjs';
 import * as inside from './inside.mjs';
+import * as insideContexts from './inside_contexts.mjs';
 import * as insideDraw from './inside_draw.mjs';
 import * as insideVector from './inside_vector.mjs';
 import { isolate, keepFresh, applyUpdate as swapVersion, onOffline } from './offline.mjs';
 
-export { chart, inside, insideDraw, insideVector, spans, tuneChart };
+export { chart, inside, insideContexts, insideDraw, insideVector, spans, tuneChart };
 
 const RUN = 0;
 let worker = null;

@@ -23,7 +23,8 @@ _due = True  # something has changed since
 
 def add(name, fields, draw, moved=None, result=None):
     """A view: what its request takes beside the text, how an answer is shown, what to do when another position is chosen (None: ask
-    anew), and the id of what goes away without an answer (None: all of it), so that its own controls stay."""
+    anew), and the id of what goes away without an answer (None: all of it), so that its own controls stay. fields None: it asks
+    nothing of the text; draw(None) shows what it has."""
     _views[name] = (fields, draw, moved, result)
 
 
@@ -47,12 +48,14 @@ def look(event=None):
         if event is not None:
             notices.error("inside", "There is no model yet. Press Train, or open a saved run under Runs." if state.ready else "The trainer is still loading: one moment.")
         return
+    name = chosen("inside-view")
+    if _views[name][0] is None:
+        return _own(name)
     if not value("inside-text"):
         _nothing()
         notices.error("inside", "Type a text to look at first.")
         return
     _due = False
-    name = chosen("inside-view")
     text("inside-status", "Looking…")
     _latest = wire.send("inside." + name, _views[name][0](), "inside", area="inside-text", answered=_answered)
 
@@ -80,12 +83,23 @@ def _answered(event):
     _views[name][1](event)
 
 
+def _own(name):
+    """Show a view that the text is nothing to."""
+    global _latest, _due, _seen
+    _latest, _due, _seen = 0, False, _model()
+    text("inside-status", str(state.model.get("name") or "The model"))
+    show("inside-strip-box", False)
+    for other in _views:
+        show("inside-" + other, other == name)
+    _views[name][1](None)
+
+
 def _nothing():
     """There is no answer to show."""
     show("inside-strip-box", False)
     for name in _views:
         result = _views[name][3]
-        show("inside-" + name, bool(result) and bool(state.model) and name == chosen("inside-view"))
+        show("inside-" + name, bool(result or _views[name][0] is None) and bool(state.model) and name == chosen("inside-view"))
         if result:
             show(result, False)
 
