@@ -101,7 +101,7 @@ def test_lines_for_a_person(run, tmp_path):
 
 
 FAULTS = {
-    "rows": (["--pairs", "likes.csv"], "likes.csv, line 2: it has a response"),
+    "rows": (["--pairs", "likes.csv"], "likes.csv, line 1: it has a response"),
     "no rows": (["--pairs", "none.jsonl"], "a text file that can be read"),
     "both": (["--full", "--rank", 4], "--full tunes all weights"),
     "place": (["--full"], "--out is a .safetensors file"),

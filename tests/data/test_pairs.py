@@ -99,6 +99,10 @@ def test_faults_of_csv_and_lists():
         Pairs.from_csv("prompt,response\na,b\na,b,c\n", "x")
     with pytest.raises(DataError, match="x, line 2: it is CSV with a header; it is not"):
         Pairs.from_csv('prompt,response\na,"b', "x")
+    with pytest.raises(DataError, match="x, line 1: it has a response .*; it has prompt, reply; rename"):
+        Pairs.from_csv("prompt,reply\na,b\n", "x")
+    with pytest.raises(DataError, match="x, line 1: a header names each field once; 'prompt' is there twice"):
+        Pairs.from_csv("prompt,prompt,response\na,b,c\n", "x")
     with pytest.raises(DataError, match="typed in, item 2: it holds a prompt, a response; 3 came"):
         Pairs.from_list([("a", "b"), ("a", "b", "c")])
     with pytest.raises(DataError, match="typed in, item 1: it holds a prompt, a chosen answer, a rejected answer; 2 came"):
@@ -171,7 +175,7 @@ def test_what_is_too_long_is_cut_and_counted_or_refused():
     assert (facts["cut_prompts"], facts["cut_answers"], facts["longest_tokens"]) == (1, 1, 22)
     part = pairs.parts(8)[0]
     assert [bytes(row[0].tokens.tolist()) for row in part.rows] == [b"pppppabc|", b"qrrrrrrrr", b"st|"]
-    assert "1 prompts lose their beginning and 1 answers their end" in " ".join(pairs.advice(GPTConfig(1, 8, 1, 8)))
+    assert "1 prompt loses its beginning and 1 answer its end" in " ".join(pairs.advice(GPTConfig(1, 8, 1, 8)))
     refusing = Pairs.from_list(rows, "mine", PLAIN, long="refuse").split_at(0.0)
     with pytest.raises(DataError, match=r"mine, line 1: .*at most context \+ 1 = 9 tokens; 14 came"):
         refusing.check(GPTConfig(1, 8, 1, 8))

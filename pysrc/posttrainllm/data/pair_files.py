@@ -30,6 +30,7 @@ class Row:
     place: str
     line: int
     fields: dict | tuple
+    named_at: str = ""  # where the fields have their names, when that is another line: a header
 
     def refuse(self, rule: str, came: str, remedy: str) -> NoReturn:
         """A DataError that names the line."""
@@ -85,6 +86,9 @@ def csv_rows(text: str, name: str) -> Iterator[Row]:
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=marks[0] if marks else ",", strict=True)
     try:
         header = [field.strip() for field in next(reader, [])]
+        twice = sorted({field for field in header if field and header.count(field) > 1})
+        if twice:
+            raise DataError(f"{name}, line 1", "a header names each field once", f"{twice[0]!r} is there twice", "rename one of them")
         line = reader.line_num + 1
         for fields in reader:
             place, here, line = f"{name}, line {line:,}", line, reader.line_num + 1
@@ -97,7 +101,7 @@ def csv_rows(text: str, name: str) -> Iterator[Row]:
                     f"{len(fields)} came",
                     'put a text with commas or line breaks between quotation marks, and write " twice in it',
                 )
-            yield Row(place, here, dict(zip(header, fields)))
+            yield Row(place, here, dict(zip(header, fields)), f"{name}, line 1")
     except csv.Error as error:
         place = f"{name}, line {reader.line_num:,}"
         raise DataError(place, "it is CSV with a header", f"it is not ({error})", "save it as CSV again, or as JSONL") from error
@@ -145,7 +149,7 @@ def _named(row: Row, names: tuple[str, ...], what: str) -> str:
         if name in row.fields:
             return name
     held = ", ".join(map(str, row.fields)) or "nothing"
-    row.refuse(f"it has {what}", f"it has {held}", "rename the field")
+    raise DataError(row.named_at or row.place, f"it has {what}", f"it has {held}", "rename the field")
 
 
 def _prompt(row: Row) -> str:

@@ -187,12 +187,12 @@ class _Examples:
         facts, said = self.facts(config.context), []
         if facts["cut_prompts"] or facts["cut_answers"]:
             said.append(
-                f"{facts['cut_prompts']:,} prompts lose their beginning and {facts['cut_answers']:,} answers their end, "
-                f"because they are longer than the model's context of {config.context:,} tokens."
+                f"{_many(facts['cut_prompts'], 'prompt loses its', 'prompts lose their')} beginning and "
+                f"{_many(facts['cut_answers'], 'answer its', 'answers their')} end, because they are longer than the model's context of {config.context:,} tokens."
             )
         if facts["answers_with_end"]:
             said.append(
-                f"{facts['answers_with_end']:,} answers hold the end string {self.template.end!r} themselves: writing would stop there."
+                f"{_many(facts['answers_with_end'], 'answer holds', 'answers hold')} the end string {self.template.end!r}: writing would stop there."
             )
         if self.left_out:
             said.append(f"{self.left_out:,} rows are left out, because their two answers are alike.")
@@ -202,7 +202,7 @@ class _Examples:
                 f"fits the model's context of {config.context:,} tokens."
             )
         if not facts["held_out"]:
-            said.append(f"{len(self.rows):,} rows are too few to hold some out: the loss shown is that of the rows trained on.")
+            said.append(f"{_many(len(self.rows), 'row is', 'rows are')} too few to hold some out: the loss shown is that of the rows trained on.")
         return said
 
     def facts(self, context: int) -> dict:
@@ -226,6 +226,10 @@ class _Examples:
             "answers_with_end": sum(self.template.end in answer for row in self.rows for answer in row[1:]),
             "preview": [dict(zip(self.fields, row)) for row in self.rows[:5]],
         }
+
+
+def _many(number: int, one: str, more: str) -> str:
+    return f"{number:,} {one if number == 1 else more}"
 
 
 class Pairs(_Examples):
