@@ -1,11 +1,16 @@
 """What an adapter refuses, and what a model is after its engine refused memory."""
 
+import math
+import struct
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from posttrainllm.backends.gpu.limits import DEFAULT as DEFAULTS
 from posttrainllm.backends.gpu.memory import Memory
-from posttrainllm.errors import ConfigError, DeviceOutOfMemoryError
+from posttrainllm.errors import ConfigError, DeviceOutOfMemoryError, NumericsError
+from posttrainllm.train.merging import merged_checkpoint
 from tests.helpers.float32 import Float32Machine
 from tests.helpers.models import batch, recipe
 from tests.model.test_cache import made
@@ -74,3 +79,32 @@ def test_the_size_of_a_buffer_that_could_not_be_made_is_not_taken_for_held():
         assert memory.nbytes.get(number) == held
     with memory.growing(0, 5000) as size:
         assert size == 5120, "and it is asked for again"
+
+
+def spoiled(value):
+    """An adapter with one weight that is no finite number."""
+    adapter = random_adapter(CONFIG)
+    name = next(iter(adapter.weights))
+    return replace(adapter, weights=adapter.weights | {name: struct.pack("<f", value) + adapter.weights[name][4:]})
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_an_adapter_that_is_not_finite_is_not_merged(machine, value):
+    base = made(machine, CONFIG)
+    before, adapter = everything(base), spoiled(value)
+    model = tuned(base, adapter=adapter)
+    with pytest.raises(NumericsError, match=r"blocks.0.attn.q.lora_down holds one that is not"):
+        model.merge()
+    assert model.lora is not None and everything(model) == before
+    with pytest.raises(NumericsError, match=r"blocks.0.attn.qkv.weight holds one that is not"):
+        merged_checkpoint(base, adapter, 1.0, "x")
+
+
+def test_a_strength_too_large_is_not_merged(machine):
+    base = made(machine, CONFIG)
+    model = tuned(base, adapter=random_adapter(CONFIG, scale=30.0))
+    model.strength = 1.5e38
+    with pytest.raises(NumericsError, match="a smaller strength"):
+        model.merge()
+    with pytest.raises(NumericsError, match="a smaller strength"):
+        merged_checkpoint(base, random_adapter(CONFIG, scale=30.0), 1.5e38, "x")

@@ -1,6 +1,8 @@
 """Faults in what a Session does beside training: each has its end for the page, and the session goes on."""
 
 import asyncio
+import gc
+import weakref
 from random import Random
 
 import pytest
@@ -97,6 +99,19 @@ BESIDE = {
 }
 
 
+def when(asker, kind, act):
+    """Do something at the first event of a kind, in the turn that it comes from: not later, however busy the machine is."""
+    emit = asker.session._emit
+
+    def first(event, buffer):
+        emit(event, buffer)
+        if event["kind"] == kind:
+            asker.session._emit = emit
+            act()
+
+    asker.session._emit = first
+
+
 @pytest.mark.parametrize("what", BESIDE)
 @pytest.mark.parametrize("again", [True, False], ids=["another engine", "none left"])
 def test_a_gpu_that_goes_away_ends_what_is_done_beside_training(what, again):
@@ -106,11 +121,10 @@ def test_a_gpu_that_goes_away_ends_what_is_done_beside_training(what, again):
     async def test(asker):
         await tuned(asker)
         await asker.call("engine.use", "engine", name="webgpu")
-        reply = asker.ask(kind, **fields)
-        await asker.wait(begun)
         if not again:
             asker.session.engines.recoveries = 99
-        asker.session.model.machine.fault = GONE
+        when(asker, begun, lambda: setattr(asker.session.model.machine, "fault", GONE))
+        reply = asker.ask(kind, **fields)
         end = await asker.wait(ended, reply_to=reply)
         assert end["reason"] == "failed" and end.get("last", True) and end.get("stopped", True)
         assert (await asker.wait("recovered", "failed"))["kind"] == ("recovered" if again else "failed")
@@ -130,10 +144,9 @@ def test_a_fault_of_ours_ends_it_too(what):
     @scenario
     async def test(asker):
         await tuned(asker)
-        reply = asker.ask(kind, **fields)
-        await asker.wait(begun)
         part = {"write": asker.session.writing, "compare": asker.session.comparing, "memorise": asker.session.memorising}[what]
-        setattr(part, "_steps" if what == "memorise" else "_pieces", broken())
+        when(asker, begun, lambda: setattr(part, "_steps" if what == "memorise" else "_pieces", broken()))
+        reply = asker.ask(kind, **fields)
         assert (await asker.wait(ended, reply_to=reply))["reason"] == "failed"
         assert "made up" in (await asker.wait("failed", reply_to=reply))["message"]
         assert asker.session.model.strength == 1 and await written(asker)
@@ -152,9 +165,9 @@ async def test_what_ends_a_comparison_or_a_check_is_told(asker):
     for what in ("compare", "memorise"):
         kind, fields, begun, ended = BESIDE[what]
         for stop, reason in ((f"{what}.stop", "stopped"), ("adapters.use", "interrupted")):
+            more = {} if reason == "stopped" else {"adapter_id": asker.session.adapters.chosen}
+            when(asker, begun, lambda stop=stop, more=more: asker.ask(stop, **more))
             asker.ask(kind, **fields)
-            await asker.wait(begun)
-            asker.ask(stop, **({} if reason == "stopped" else {"adapter_id": asker.session.adapters.chosen}))
             assert (await asker.wait(ended))["reason"] == reason
     asker.ask("write.start", prompt="To", tokens=100_000)
     await asker.wait("token")
@@ -177,3 +190,24 @@ async def test_the_plain_rate_is_measured_when_a_tunes_steps_are_done(asker):
     session.tuning.trainer.settle = noted
     await session.writing._measure(session.model, "To", 12, {})
     assert settled and settled[0] is None and session.writing._plain_rate > 0
+
+
+@pytest.mark.parametrize("how", ["another run", "another engine"])
+def test_after_a_tune_nothing_of_a_closed_model_is_kept(how):
+    @on_two_engines
+    async def test(asker):
+        await tuned(asker)
+        model = weakref.ref(asker.session.model)
+        if how == "another run":
+            asker.ask("train.start", preset="tiny", training=QUICK)
+            await asker.wait("stopped")
+        else:
+            await asker.call("engine.use", "engine", name="webgpu")
+        for _ in range(3):
+            await asyncio.sleep(0.01)
+            gc.collect()
+        assert model() is None
+        asker.ask("tune.start", **TUNE)
+        assert (await asker.wait("tune.stopped"))["reason"] == "finished"
+
+    test()

@@ -15,8 +15,9 @@ from ..dims import ALIGN_BYTES, ELEMENT_BYTES, product, round_up
 from ..errors import ConfigError, DeviceError
 from ..waiting import now
 from .gpt import STRENGTH
-from .lora import Adapter, LoRAConfig
+from .lora import Adapter, LoRAConfig, sites
 from .program import Program, merging
+from .weights import require_finite
 
 _PARAMS = REGIONS.index("params") << REGION_SHIFT
 
@@ -157,14 +158,21 @@ class Adapted:
         return now(self.detach_async(**how))
 
     async def merge_async(self) -> Adapter:
-        """Work the adapter into the base's weights at the present strength, in place, and return it. The model is then a plain one."""
+        """Work the adapter into the base's weights at the present strength, in place, and return it. The model is then a plain one.
+
+        Raises NumericsError where the adapter's weights are not finite (the model is as it was), or what would come of them (it is then
+        of no more use).
+        """
         self._require_adapter()
         adapter, rank = await self.adapter_async(), self.lora.rank
+        require_finite(f"merge {adapter.name}", adapter.weights.items())
         each = merging(self.config, self.lora)
         self.machine.allocate(each.plan.region_bytes)
         rows = (struct.pack(f"<{rank}f", *(float(column == row) for column in range(rank))) for row in range(rank))
         self.machine.upload(each.address("identity")[0], b"".join(rows))
         await self.run_async(each)
+        for name in sorted({f"{site.linear}.weight" for site in sites(self.config, self.lora)}):
+            require_finite(f"merge {adapter.name}", [(name, await self._download(*self.weight_address(name)))])
         await self.detach_async()
         return adapter
 

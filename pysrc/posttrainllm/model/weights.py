@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 
 from ..compile.graph import REGIONS
 from ..compile.tape import REGION_SHIFT
 from ..dims import ELEMENT_BYTES, product
-from ..errors import FormatError
+from ..errors import FormatError, NumericsError
+from ..ops.lazy import np
+
+
+def require_finite(place: str, weights: Iterable[tuple[str, bytes]]) -> None:
+    """Raise NumericsError where one of these (float32 bytes by address) holds a NaN or an infinity."""
+    for name, data in weights:
+        if not np.isfinite(np.frombuffer(data, "<f4")).all():
+            raise NumericsError(place, "every weight is a finite number", f"{name} holds one that is not", "choose another save or a smaller strength")
 
 
 class Weights:

@@ -61,7 +61,12 @@ class Adapters:
 
     def forget(self) -> None:
         """The live model goes: none is on."""
-        self.chosen, self.strength, self._base = None, 1.0, (None, "")
+        self.chosen, self.strength = None, 1.0
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Keep nothing of a model that is closed."""
+        self._base = (None, "")
 
     # The list
 

@@ -245,6 +245,7 @@ class Session:
         self.stop_writing()
         self.writing.drafts.close()
         self.adapters.forget()
+        self.tuning.let_go()
         self.features.forget()
         if self.model is not None:
             self.model.close()

@@ -90,6 +90,8 @@ class Engines:
             machine.close()
             return
         await standing.settle_on(session, machine, await standing.now(session))
+        for part in (session.tuning, session.adapters):
+            part.let_go()
         session.rate_flops = 0.0  # until it has trained a little here
         _close(old)
 

@@ -201,6 +201,12 @@ class Tuning(Job):
         found = await text_loss_async(model, base)
         return {f"{when}_nats": finite(found.loss_nats), f"{when}_bits_per_byte": finite(found.bits_per_byte)}
 
+    def let_go(self) -> None:
+        """The model of a tune that ended goes: keep nothing of it."""
+        if not self.active:
+            self.end()
+            self.trainer = self._base = None
+
     # What job.py asks for
 
     def checkpoint(self):

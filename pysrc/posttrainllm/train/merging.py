@@ -8,6 +8,7 @@ from .. import __version__
 from ..model.gpt import Layout
 from ..model.live import GPT
 from ..model.lora import Adapter, sites
+from ..model.weights import require_finite
 from ..ops.lazy import np
 from ..store.buffers import Tensor
 from ..store.checkpoint import Checkpoint
@@ -26,7 +27,7 @@ def base_checkpoint(model: GPT, name: str) -> Checkpoint:
 
 def merged_checkpoint(model: GPT, adapter: Adapter, strength: float, name: str) -> Checkpoint:
     """base_checkpoint with `adapter` worked into its weights: w + strength · scaling · down·up, in float64, rounded once. Without moments:
-    one can write with it and tune it, not train it further."""
+    one can write with it and tune it, not train it further. Raises ConfigError, and NumericsError where not all of its weights are finite."""
     adapter.require_fit(model.config)
     checkpoint = base_checkpoint(model, name)
     scale, rank = strength * adapter.config.scaling, adapter.config.rank
@@ -37,7 +38,11 @@ def merged_checkpoint(model: GPT, adapter: Adapter, strength: float, name: str) 
             changed[address] = np.frombuffer(model.weight_bytes(address), "<f4").reshape(site.inputs, site.outputs).astype(np.float64)
         down = np.frombuffer(adapter.weights[site.down()], "<f4").reshape(site.inputs, rank).astype(np.float64)
         up = np.frombuffer(adapter.weights[site.up()], "<f4").reshape(rank, site.columns).astype(np.float64)
-        changed[address][:, site.first : site.first + site.columns] += scale * (down @ up)
+        with np.errstate(all="ignore"):  # what is not finite is refused below
+            changed[address][:, site.first : site.first + site.columns] += scale * (down @ up)
     for address, weight in changed.items():
-        checkpoint.weights[address] = Tensor("F32", checkpoint.weights[address].shape, weight.astype("<f4").tobytes())
+        with np.errstate(over="ignore"):
+            data = weight.astype("<f4").tobytes()
+        require_finite(f"merge {adapter.name}", [(address, data)])
+        checkpoint.weights[address] = Tensor("F32", checkpoint.weights[address].shape, data)
     return checkpoint
