@@ -1,11 +1,12 @@
 """Looking inside from a Session: what study says, at rest and between training steps, and what is refused."""
 
 import asyncio
+import time
 
 import numpy as np
 import pytest
 from posttrainllm import study
-from posttrainllm.session import Host
+from posttrainllm.session import Host, writing
 from posttrainllm.session.messages import REQUESTS
 
 from tests.session.test_session import QUICK, TEXT, running, scenario
@@ -146,21 +147,30 @@ async def test_between_steps_and_without_a_trace(asker):
 
 @scenario
 async def test_a_text_that_is_being_written_goes_on_as_it_was(asker):
+    """All looks come after the second text's token 20, however fast it is written: there its turn is made to end."""
     await asker.trained()
-    texts, emit, looked = [], asker.session._emit, []
+    texts, write_async, replies = [], writing.write_async, []
 
-    def spy(event, buffer):
-        emit(event, buffer)
-        if event["kind"] == "token" and texts and not looked:  # the second text has begun
-            looked.extend(asker.ask(f"inside.{kind}", **({} if kind == "heads" else {"text": PROMPT})) for kind in KINDS)
+    async def held(*args, **how):
+        async for piece in write_async(*args, **how):
+            if texts and piece.tokens == 20:
+                replies.extend(asker.ask(f"inside.{kind}", **({} if kind == "heads" else {"text": PROMPT})) for kind in KINDS)
+                time.sleep(writing.TURN_SECONDS)
+            yield piece
 
-    asker.session._emit = spy
-    for _ in range(2):
-        reply = asker.ask("write.start", prompt="To", tokens=600, temperature=0.9, seed=5)
-        await asker.wait("wrote", reply_to=reply)
-        texts.append("".join(event["text"] for event in asker.events if event["kind"] == "token" and event["reply_to"] == reply))
+    writing.write_async = held
+    try:
+        for _ in range(2):
+            reply = asker.ask("write.start", prompt="To", tokens=60, temperature=0.9, seed=5)
+            await asker.wait("wrote", reply_to=reply)
+            texts.append("".join(event["text"] for event in asker.events if event["kind"] == "token" and event["reply_to"] == reply))
+    finally:
+        writing.write_async = write_async
     at = {event["kind"]: index for index, event in enumerate(asker.events)}
-    assert at["inside.flow"] < at["wrote"] and texts[0] == texts[1]
+    looks = [index for index, event in enumerate(asker.events) if event["kind"].startswith("inside.")]
+    assert [asker.events[index]["reply_to"] for index in looks] == replies and len(replies) == len(KINDS)
+    assert looks[-1] < at["token"] < at["wrote"], "and then the text goes on"
+    assert texts[0] == texts[1]
 
 
 @scenario
