@@ -133,8 +133,8 @@ def test_answers_alike_when_cut_are_left_out_and_said():
     facts = found.facts(8)
     assert (facts["rows"], facts["left_out"], facts["alike_when_cut"], facts["cut_answers"]) == (4, 2, 1, 0)
     said = found.advice(config)
-    assert "1 rows are left out, because their two answers are alike." in said
-    assert "1 rows are left out, because their answers differ only after what fits the model's context of 8 tokens." in said
+    assert "Left out because their two answers are alike: 1 of 5 rows." in said
+    assert "Left out because their answers differ only after what fits the model's context of 8 tokens: 1 of 5 rows." in said
     whole = found.facts(64)
     assert (whole["left_out"], whole["alike_when_cut"]) == (1, 0), "a longer context tells them apart"
     with pytest.raises(DataError, match="differ within the context of 8 tokens; none of 1 to train on does"):

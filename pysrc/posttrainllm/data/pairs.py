@@ -195,11 +195,11 @@ class _Examples:
                 f"{_many(facts['answers_with_end'], 'answer holds', 'answers hold')} the end string {self.template.end!r}: writing would stop there."
             )
         if self.left_out:
-            said.append(f"{self.left_out:,} rows are left out, because their two answers are alike.")
+            said.append(f"Left out because their two answers are alike: {self.left_out:,} of {len(self.rows) + self.left_out:,} rows.")
         if facts["alike_when_cut"]:
             said.append(
-                f"{facts['alike_when_cut']:,} rows are left out, because their answers differ only after what "
-                f"fits the model's context of {config.context:,} tokens."
+                f"Left out because their answers differ only after what fits the model's context of {config.context:,} tokens: "
+                f"{facts['alike_when_cut']:,} of {len(self.rows) + self.left_out:,} rows."
             )
         if not facts["held_out"]:
             said.append(f"{_many(len(self.rows), 'row is', 'rows are')} too few to hold some out: the loss shown is that of the rows trained on.")
