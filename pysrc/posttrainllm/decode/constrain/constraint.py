@@ -9,7 +9,9 @@ from .states import State, States
 from .vocabulary import Branch, Vocabulary
 
 MOST_INNER = 2_000  # states of machines of which the walk through the vocabulary is kept
+MOST_HELD = 4_000_000  # tokens in all of these walks: some 64 MB
 MOST_MASKS = 64  # of one state, for different numbers of tokens left
+MOST_AHEAD = 250_000  # beginnings of tokens looked at when a constraint is made: 0.1 s, so that few masks are made while writing
 
 
 class Masks:
@@ -40,6 +42,11 @@ class Constraint:
         self._states = States(self._network)
         self._groups: dict[Branch, list] = {}
         self._inner: dict[int, tuple] = {}
+        self._seen = self._held = 0
+        for state in range(self._network.final):
+            if self._seen >= MOST_AHEAD or len(self._inner) >= MOST_INNER:  # the rest when it is met
+                break
+            self._inside(state)
 
     def start(self) -> State:
         """The state before the first token."""
@@ -114,12 +121,15 @@ class Constraint:
     def _masks(self, state: State) -> Masks:
         """Walk the vocabulary from a state."""
         found: dict[int, list[int]] = {}
-        todo = [(state, self.vocabulary.root)]
+        todo, whole = [(state, self.vocabulary.root)], None
         if len(state.items) == 1:  # most are: what stays in its machine is the same wherever the machine was called
             ((here, frame),) = state.items
-            near, beyond = self._inside(here)
+            near, beyond, inside = self._inside(here)
             base = frame.distance[self._network.owner[here]]
-            found = {base + distance: list(tokens) for distance, tokens in near.items()}
+            if beyond:
+                found = {base + distance: list(tokens) for distance, tokens in near.items()}
+            else:
+                found, whole = {base + distance: tokens for distance, tokens in near.items()}, inside
             todo = [(self._states.at(after, frame), branch) for after, branch in beyond]
         while todo:
             place, branch = todo.pop()
@@ -132,18 +142,22 @@ class Constraint:
                     if after is not None:
                         todo += [(after, each) for each in longer]
         state.masks = Masks(found)
+        if whole is not None:
+            state.masks.allowed[state.masks.farthest] = whole
         return state.masks
 
-    def _inside(self, start: int) -> tuple[dict[int, list[int]], list[tuple[int, Branch]]]:
-        """From a machine's state: tokens by the distance that they leave to the machine's end, and beginnings of tokens that come to
-        where it may end or call another."""
+    def _inside(self, start: int) -> tuple[dict[int, list[int]], list[tuple[int, Branch]], tuple[int, ...]]:
+        """From a machine's state: tokens by the distance that they leave to the machine's end, beginnings of tokens that come to
+        where it may end or call another, and all those tokens in order."""
         if start not in self._inner:
-            if len(self._inner) >= MOST_INNER:
+            if len(self._inner) >= MOST_INNER or self._held >= MOST_HELD:
                 self._inner.clear()
+                self._held = 0
             network, near, beyond = self._network, {}, []
             todo = [(start, self.vocabulary.root)]
             while todo:
                 here, branch = todo.pop()
+                self._seen += 1
                 row = network.rows[here]
                 for number, tokens, longer in self._grouped(branch):
                     after = row[number]
@@ -154,7 +168,11 @@ class Constraint:
                     if longer:
                         simple = not network.accepts[after] and not network.calls[after]
                         (todo if simple else beyond).extend((after, each) for each in longer)
-            self._inner[start] = near, beyond
+            for tokens in near.values():
+                tokens.sort()  # here once: runs in order are soon put together
+            whole = tuple(sorted(token for tokens in near.values() for token in tokens))
+            self._held += len(whole)
+            self._inner[start] = near, beyond, whole
         return self._inner[start]
 
     def _grouped(self, branch: Branch) -> list[tuple[int, list[int], list[Branch]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from weakref import WeakKeyDictionary
 
 from ...errors import ConfigError
 
@@ -48,14 +49,17 @@ class Vocabulary:
 
 
 BYTES = tuple(bytes((byte,)) for byte in range(256))
+_KNOWN: WeakKeyDictionary = WeakKeyDictionary()  # a text would look at every token of its tokenizer before its first
 
 
 def token_bytes(tokenizer) -> tuple[bytes, ...]:
     """The bytes of each token of a model's tokenizer; none for special tokens, which are marks and not text."""
     if not hasattr(tokenizer, "tokens"):
         return BYTES
-    marks = set(tokenizer.specials.values())
-    return tuple(b"" if number in marks else data for number, data in enumerate(tokenizer.tokens))
+    if tokenizer not in _KNOWN:
+        marks = set(tokenizer.specials.values())
+        _KNOWN[tokenizer] = tuple(b"" if number in marks else data for number, data in enumerate(tokenizer.tokens))
+    return _KNOWN[tokenizer]
 
 
 def vocabulary_of(tokenizer) -> Vocabulary:
