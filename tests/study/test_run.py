@@ -125,6 +125,54 @@ def test_a_direction_is_added_to_one_position(model, everything):
     assert not np.array_equal(pushed["logits"][4:], everything["logits"][4:])
 
 
+def test_a_replaced_pattern_is_what_is_read_there(any_machine):
+    """And scores, with the pattern that they make; what is left (NaN) is what stood there, replaced or not."""
+    model = made(any_machine, CONFIG)
+    time, pattern, scores = len(TOKENS), "blocks.1.attn.pattern", "blocks.1.attn.scores"
+    first = np.zeros((CONFIG.heads, time, time), np.float32)
+    first[..., 0] = 1
+    found = study.run(model, TOKENS, taps=[pattern, "blocks.1.attn.v", "blocks.1.attn.y"], replace={pattern: first})
+    assert np.array_equal(found[pattern], first) and np.allclose(found["blocks.1.attn.y"], found["blocks.1.attn.v"][:1], atol=1e-6)
+    even, some = np.where(np.tri(time, dtype=bool), 0.0, -np.inf), np.full(first.shape, np.nan)
+    some[0] = first[0]
+    found = study.run(model, TOKENS, taps=[pattern, scores], replace={pattern: some, scores: even})
+    assert np.array_equal(found[scores][2], even) and np.array_equal(found[pattern][0], first[0])
+    assert np.allclose(found[pattern][1:], np.tri(time) / np.arange(1, time + 1)[:, None])
+
+
+def test_a_change_is_of_what_the_replacements_before_it_leave(any_machine):
+    """Two names of one activation, a pattern and what it mixes, and a change of what no engine stores."""
+    model = made(any_machine, CONFIG)
+    time, pattern = len(TOKENS), "blocks.0.attn.pattern"
+    found = study.run(model, TOKENS, "blocks.0.resid_post", {"blocks.0.resid_post": 2.0, "blocks.1.resid_pre": study.Change(3.0, 1.0)})
+    assert (found["blocks.0.resid_post"] == 7).all()
+    first = np.zeros((CONFIG.heads, time, time), np.float32)
+    first[..., 0] = 1
+    once = study.run(model, TOKENS, "*.attn.y", {pattern: first})["blocks.0.attn.y"]
+    twice = study.run(model, TOKENS, "*.attn.y", {pattern: first, "blocks.0.attn.y": study.Change(2.0)})["blocks.0.attn.y"]
+    assert np.array_equal(twice, 2 * once)
+    plain = study.run(model, TOKENS, ["*.attn.pattern", "*.attn.scores", "*.attn.y"])
+    half = study.run(model, TOKENS, ["*.attn.pattern", "*.attn.y"], {pattern: study.Change(0.5)})
+    assert near(half["blocks.0.attn.y"], 0.5 * plain["blocks.0.attn.y"]) and np.array_equal(half[pattern], 0.5 * plain[pattern])
+    sharp = study.run(model, TOKENS, "*.attn.pattern", {"blocks.0.attn.scores": study.Change(-2.0, 1.0)})[pattern]
+    powers = np.where(np.tri(time, dtype=bool), plain[pattern], np.inf) ** -2.0  # softmax(1 - 2s)
+    assert np.allclose(sharp, powers / powers.sum(-1, keepdims=True))
+
+
+def test_a_function_may_change_what_it_sees_in_place_and_has_to_return_it(any_machine):
+    model = made(any_machine, CONFIG)
+
+    def without_the_first(there):
+        there[0] = 0
+        return there
+
+    found = study.run(model, TOKENS, "blocks.0.mlp.out", {"blocks.0.mlp.out": without_the_first})["blocks.0.mlp.out"]
+    assert not found[0].any() and found[1].any()
+    for nothing in (None, lambda there: None):
+        with pytest.raises(ConfigError, match="None came"):
+            study.run(model, TOKENS, replace={"blocks.0.mlp.out": nothing})
+
+
 def test_rows_of_a_batch_are_runs_of_their_own(model, everything):
     both = study.run(model, [TOKENS, TOKENS[::-1]], taps="*")
     assert both["logits"].shape == (2, len(TOKENS), CONFIG.vocabulary) and both.tokens.shape == (2, len(TOKENS))
@@ -167,7 +215,7 @@ def test_what_does_not_fit_is_refused_in_a_sentence(model):
         study.run(model, TOKENS, replace={"blocks.*.mlp.out": 0.0})
     with pytest.raises(ShapeError, match=r"blocks.0.attn.y takes what broadcasts to \[1, 11, 3, 8\]; \[5\] came"):
         study.run(model, TOKENS, replace={"blocks.0.attn.y": np.zeros(5)})
-    for tokens in ([], list(range(21)), [61], [-1], [0.5], [[[1]]]):
+    for tokens in ([], "", list(range(21)), [61], [-1], [0.5], [[[1]]], None, 5, [[1, 2], [3]], ["ab", "cd"]):
         with pytest.raises(DataError, match="study"):
             study.run(model, tokens)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..compile.tape import address
 from ..decode.choices import token_text
-from ..errors import DataError, ShapeError
+from ..errors import ConfigError, DataError, ShapeError
 from ..ops.lazy import np
 from ..waiting import begun, now
 from .addresses import Place, chosen, place_of
@@ -65,13 +65,17 @@ def tokens_of(model, text):
     """Text or token ids (a sequence, or rows of one length) as an int32 array [T] or [B,T]. Raises DataError."""
     if isinstance(text, str):
         text = list(model.tokenizer.encode(text))
-    found = np.asarray(text if hasattr(text, "dtype") else list(text))
+    try:
+        found = np.asarray(text if hasattr(text, "dtype") else list(text))
+    except (TypeError, ValueError) as error:  # nothing to go through, or rows of several lengths
+        raise DataError("study", "a text, its tokens, or rows of tokens, all of one length", f"{text!r:.60} came", "give one of those") from error
     config = model.config
     if found.ndim not in (1, 2) or not found.size or found.shape[-1] > config.context:
         came = "×".join(map(str, found.shape)) if found.size else "none"
-        raise DataError("study", f"1 to {config.context} tokens (the context)", f"{came} came", "shorten the text")
+        raise DataError("study", f"1 to {config.context} tokens (the context)", f"{came} came", "shorten the text" if found.size else "give some text")
     if found.dtype.kind not in "iu" or found.min() < 0 or found.max() >= config.vocabulary:
-        raise DataError("study", f"a token is a number from 0 to {config.vocabulary - 1}", f"{found.dtype} from {found.min()} to {found.max()} came", "use the model's tokenizer", code="E-DATA-TOKEN")
+        came = f"{found.min()} to {found.max()}" if found.dtype.kind in "iuf" else f"{str(found.flat[0])!r:.60}"
+        raise DataError("study", f"a token is a number from 0 to {config.vocabulary - 1}", f"{came} came", "use the model's tokenizer", code="E-DATA-TOKEN")
     return found.astype(np.int32)
 
 
@@ -91,6 +95,7 @@ class Run:
         self.batch, self.time = tokens.shape
         self.padded = padded(self.time, model.config.context)
         self._images: dict[str, tuple] = {}
+        self._mixing: dict[str, object] = {}  # scores and patterns that were put there: no engine has them
 
     async def values(self, names: frozenset[str], lens: tuple[str, ...] = ()) -> dict[str, object]:
         """The engine's values by name, [B,T,…]; and of `lens` the logits "lens.<name>"."""
@@ -116,7 +121,9 @@ class Run:
         values = await self.values(frozenset(place.value for place in wanted))
         found = {}
         for place in wanted:
-            if place.kind == "attn.result":
+            if place.address in self._mixing:
+                found[place.address] = self._mixing[place.address]
+            elif place.kind == "attn.result":
                 found[place.address] = await self._results(place, values[place.value])
             else:
                 found[place.address] = self._of(place, values[place.value])
@@ -146,7 +153,9 @@ class Run:
         place = place_of(self.model.config, address)
         if callable(what):
             now_there = (await self.read([place]))[address]
-            what = what(now_there[0] if single else now_there)
+            what = what((now_there[0] if single else now_there).copy())  # a copy, so that it may be changed in place
+        if what is None:
+            raise ConfigError("study", "a replacement is a number, an array, a Change, or a function that returns one", "None came", "return what shall stand there")
         if place.derived:
             address, what = await self._mixed(place, what)
             place = place_of(self.model.config, address)
@@ -155,8 +164,8 @@ class Run:
             self._images[place.value] = (np.ones(shape, "<f4"), np.full(shape, KEEP, "<f4"))
         factor, given = (self._of(place, image)[:, : self.time] for image in self._images[place.value])
         if isinstance(what, Change):
-            factor[...] = _fitting(place, what.factor, factor.shape)
-            given[...] = _fitting(place, what.add, given.shape)
+            times = _fitting(place, what.factor, factor.shape)  # of what stands there by now, replaced or not
+            factor[...], given[...] = times * factor, times * given + _fitting(place, what.add, given.shape)
             return
         new = _fitting(place, what, given.shape)
         replaced = ~np.isnan(new)
@@ -168,9 +177,14 @@ class Run:
         need = chosen(self.model.config, [place.address, f"{block}.v"])
         there = await self.read(need)
         pattern = there[place.address]
+        if isinstance(what, Change):
+            seen = np.tril(np.ones(pattern.shape[-2:], bool))  # a key after its query stays unseen
+            factor, add = (_fitting(place, each, pattern.shape) for each in (what.factor, what.add))
+            what = np.where(seen, factor * np.where(seen, pattern, 0.0) + add, np.nan)
         new = _fitting(place, what, pattern.shape)
-        pattern = np.where(np.isnan(new), pattern, new)
-        pattern = softmax(pattern) if place.kind == "attn.scores" else pattern
+        pattern = self._mixing[place.address] = np.where(np.isnan(new), pattern, new)
+        if place.kind == "attn.scores":
+            pattern = self._mixing[f"{block}.pattern"] = softmax(pattern)
         return f"{block}.y", np.einsum("bhqk,bkhd->bqhd", pattern, there[f"{block}.v"].astype(np.float64))
 
 
