@@ -1,7 +1,9 @@
 """Looking inside from a Session: what study says, at rest and between training steps, and what is refused."""
 
 import asyncio
+import gc
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -41,9 +43,43 @@ async def test_attention_and_heads(asker):
     assert np.array_equal(pattern, study.patterns(model, PROMPT).pattern[1].astype("f4"))
     assert told["labels"] == list(PROMPT) and (told["layers"], told["heads"], told["step"]) == (2, 3, 30)
     heads = await asked(asker, "heads")
-    judge = study.head_scores(model)
+    judge = study.head_scores(model, pool=asker.session.training.trainer.corpus.train)  # of tokens that it knows
     assert [(each["layer"], each["head"], each["kind"]) for each in heads["named"]] == [each[:3] for each in judge.named]
-    assert np.allclose(heads["scores"]["first"], judge.scores["first"]) and set(heads["meanings"]) == set(judge.scores)
+    assert set(heads["meanings"]) == set(judge.scores) and all(np.allclose(heads["scores"][kind], each) for kind, each in judge.scores.items())
+    assert not np.allclose(heads["scores"]["first"], study.head_scores(model).scores["first"], atol=1e-4), "others it never met"
+
+
+@scenario
+async def test_a_saved_runs_heads_are_judged_by_its_own_text(asker):
+    await asker.trained()
+    run_id = asker.session.runs.held_id
+    heads = await asked(asker, "heads")
+    asker.ask("corpus.text", text="Another text, of other letters, 0123456789. " * 100, name="other")
+    asker.ask("runs.open", run_id=run_id)
+    await asker.wait("opened")
+    for kind, each in heads["scores"].items():
+        assert np.allclose((await asked(asker, "heads"))["scores"][kind], each, atol=1e-6), kind
+
+
+@scenario
+async def test_a_closed_model_is_let_go(asker):
+    """With its heads' scores and its lens, one that is being trained too."""
+    await asker.trained()
+    await asked(asker, "heads")
+    await asker.call("lens.train", "lens.trained", steps=2)
+    gone = weakref.ref(asker.session.model)
+    asker.ask("train.start", preset="tiny", training=QUICK)
+    await asker.wait("stopped")
+    gc.collect()
+    assert gone() is None
+    reply = asker.ask("lens.train", steps=100_000)
+    await asker.wait("lens.step", reply_to=reply)
+    gone = weakref.ref(asker.session.model)
+    asker.ask("train.start", preset="tiny", training=QUICK)
+    assert not (await asker.wait("lens.trained", reply_to=reply))["usable"]
+    await asker.wait("stopped")
+    gc.collect()
+    assert gone() is None
 
 
 @scenario

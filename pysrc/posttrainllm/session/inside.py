@@ -43,6 +43,10 @@ class Inside:
             "inside.flow": self._flow,
         }
 
+    def forget(self) -> None:
+        """The model goes away."""
+        self._scored = (None, None)
+
     async def model_at_rest(self):
         """The live model at rest between two steps. Raises ConfigError where there is none."""
         session = self._session
@@ -98,13 +102,19 @@ class Inside:
         trainer = self._session.job.trainer
         state = (model, trainer and trainer.step, model.strength if model.lora is not None else None, self._session.adapters.chosen)
         if self._scored[0] != state or self._session.job.active:
-            self._scored = (state, await head_scores_async(model))
+            self._scored = (state, await head_scores_async(model, pool=await self._known_tokens()))
         found = self._scored[1]
         named = [
             {"layer": layer, "head": head, "kind": kind, "score": score, "meaning": MEANINGS[kind]} for layer, head, kind, score in found.named
         ]
         scores = {kind: each.tolist() for kind, each in found.scores.items()}
         self._tell("heads", identity, model, None, named=named, scores=scores, chance=found.chance, meanings=MEANINGS)
+
+    async def _known_tokens(self):
+        """Tokens of the text that the model was trained on, each once; None where it is not here. What heads do with others, which they
+        never met, says nothing of their habits."""
+        text = await self._session.tuning.base_text()
+        return None if text is None else np.unique(np.asarray(text.train))
 
     async def _lens(self, identity, text: str, which: str = "plain") -> None:
         """inside.lens: through the plain lens or the tuned one (lenses.py). Rows of layers (the embedding, then each block) by positions: `top_labels` and `top_probability` of the

@@ -60,6 +60,13 @@ class Lenses:
         """lens.stop: what was learned so far is kept."""
         self._stopping = True
 
+    def forget(self) -> None:
+        """The model goes away: end what goes on, and let go of its lens."""
+        going, steps = self._going, self._trainer.step if self._trainer is not None else 0
+        self._going = self._trainer = self._state = None
+        if going is not None:
+            self._session.emit("lens.trained", reply_to=self._request, steps=steps, usable=False)
+
     async def turn(self) -> bool:
         """A step; False when there is none to make."""
         if self._going is None:
