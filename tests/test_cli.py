@@ -28,6 +28,7 @@ FIELDS = {
     "eval": {"step", "validation_loss_nats", "best", "seconds", "bits_per_byte"},
     "sample": {"step", "prompt", "text"},
     "saved": {"step", "place", "nbytes", "seconds"},
+    "snapshot": {"step", "nbytes", "seconds"},
     "stopped": {"step", "reason", "message"},
     "done": {"step", "train_loss_nats", "val_loss_nats", "val_bits_per_byte", "tokens_per_second", "weights_sha256"},
     "error": {"code", "message", "kind"},
@@ -181,3 +182,13 @@ def test_plain_output_tells_the_same(text):
         "weights ",
     ):
         assert word in out
+
+
+def test_snapshots_stay_in_the_runs_folder_when_it_is_resumed(text, tmp_path):
+    where = ("--out", tmp_path / "run", "--device", "cpu", "--threads", 1, "--snapshots")
+    events = train(*text, *SIZES, *QUICK, "--steps", 20, *where)
+    assert [event["step"] for event in events if event["event"] == "snapshot"] == [0, 16]
+    events = train(*text, "--steps", 34, "--resume", *where)
+    assert [event["step"] for event in events if event["event"] == "snapshot"] == [32]
+    with hold_run(tmp_path / "run") as run:
+        assert run.snapshots.steps() == [0, 16, 32] and run.load().step == 34

@@ -117,6 +117,7 @@ def train(
         Path | None, typer.Option(help="Train on the tokens of this tokenizer.json.", show_default="bytes")
     ] = None,
     bpe: Annotated[Whole, typer.Option(help="Learn so many tokens from the training part first, and train on those.")] = None,
+    snapshots: Annotated[bool, typer.Option("--snapshots", help="Keep the weights of up to seven steps in --out: the start, then powers of two.")] = False,
     isa: IsaOption = None,
 ) -> int:
     """Train a GPT on a text. Ctrl-C stops after the present step and saves."""
@@ -145,6 +146,7 @@ def train(
             as_json,
             tokenizer,
             bpe,
+            snapshots,
         )
     )
 

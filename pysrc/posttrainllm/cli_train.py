@@ -21,8 +21,9 @@ from .store.checkpoint import Checkpoint
 from .store.runs import Run
 from .train.files import hold_run, write_checkpoint
 from .train.history import newest_step
-from .train.reports import Report, SaveFailedReport, StepReport, StoppedReport
+from .train.reports import Report, SaveFailedReport, SnapshotReport, StepReport, StoppedReport
 from .train.settings import training_settings
+from .train.snapshots import Kept
 from .train.state import checkpoint_of, saved_precision, trainer_of
 from .train.trainer import Live, Trainer
 
@@ -49,6 +50,7 @@ class Job:
     as_json: bool = False
     tokenizer: Path | None = None
     bpe: int | None = None
+    snapshots: bool = False
 
 
 def run(job: Job) -> int:
@@ -208,6 +210,7 @@ def _train(job: Job, trainer: Trainer, held: Run | None, interrupt: Interrupt) -
         job.sample_prompt,
         save_seconds=job.save_seconds,
         save=save if held else None,
+        snapshots=Kept(held.snapshots) if held and job.snapshots else None,
         asked=interrupt.asked,
     )
     tokens = seconds = 0.0
@@ -221,7 +224,7 @@ def _train(job: Job, trainer: Trainer, held: Run | None, interrupt: Interrupt) -
             show(output.report, report)
             if isinstance(report, StepReport):
                 tokens, seconds = tokens + report.tokens, seconds + report.seconds
-            if not isinstance(report, StoppedReport):
+            if not isinstance(report, (StoppedReport, SnapshotReport)):
                 last = report
         stopped = report
         if job.export is not None:

@@ -71,6 +71,9 @@ class Job:
         """The last event; `saved` is whether its last step is in the file system."""
         raise NotImplementedError
 
+    async def _look_back(self) -> None:
+        """Some steps were done: keep what it was at this one, where that is wanted."""
+
     async def _measured(self) -> None:
         """It has ended and stands still: measure what its last event tells."""
 
@@ -110,6 +113,7 @@ class Job:
         seconds = await self._take(await anext(self._reports))
         if self.active and seconds:
             await self.live_sample.after_steps(seconds)
+            await self._look_back()
             if time.perf_counter() - self._saved >= self.save_every_seconds:
                 await self.save()
         return True

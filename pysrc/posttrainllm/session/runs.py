@@ -16,6 +16,7 @@ from ..model.program import Program
 from ..store.bits import bytes_per_token
 from ..store.checkpoint import Checkpoint
 from ..store.runs import Run, RunInfo
+from ..train.snapshots import Kept
 from ..train.state import check_run, checkpoint_of, model_of, trainer_of
 from .tokens import facts_of
 
@@ -80,6 +81,13 @@ class Runs:
             "saved", run_id=self._held.id, step=trainer.step, bytes=nbytes_, seconds=time.perf_counter() - began, at=self.store.clock()
         )
         return True
+
+    def snapshots_kept(self) -> Kept | None:
+        """Where the held run's snapshots go; None where there is no place, which was told before."""
+        try:
+            return Kept(self._held.snapshots) if self._held is not None else None
+        except StoreError:
+            return None
 
     def last_save(self) -> Checkpoint | None:
         """The held run as it was last saved; None where there is none."""

@@ -7,16 +7,23 @@ from __future__ import annotations
 
 import time
 
-from ..errors import ConfigError
+from ..errors import ConfigError, StoreError
 from ..train.settings import training_settings
+from ..train.snapshots import Kept
 from ..train.trainer import Trainer
 from .job import Job
 from .messages import finite
 from .tokens import facts_of
 
 
+MOST_SNAPSHOT_BYTES = 32 << 20
+"""Of a model's weights, for a run to keep snapshots of them: there are at most seven."""
+
+
 class Training(Job):
     """The run in progress, if any; `trainer` stays after it ended, so that it can be extended."""
+
+    _kept: Kept | None = None
 
     def handlers(self) -> dict:
         """Request kinds and what handles them."""
@@ -74,6 +81,9 @@ class Training(Job):
         )
         if trainer.step == 0:
             await self.save()  # a run that is cut off in its first minute can be opened too
+        small = 4 * trainer.model.config.parameter_count() <= MOST_SNAPSHOT_BYTES
+        self._kept = session.runs.snapshots_kept() if small else None
+        await self._look_back()
         await session.adapters.tell()
 
     async def pause(self, identity) -> None:
@@ -123,6 +133,20 @@ class Training(Job):
             self.live_sample.every_seconds = max(0.0, sample_every_seconds)
         if save_every_seconds is not None:
             self.save_every_seconds = self._session.tuning.save_every_seconds = max(1.0, save_every_seconds)
+
+    async def _look_back(self) -> None:
+        """A few snapshots of the weights stay beside the saves, for the Inside view. One that fails is told, and training goes on."""
+        kept, trainer = self._kept, self.trainer
+        if kept is None or trainer.broken or not kept.due(trainer.step):
+            return
+        await self.settle()
+        if not self.active:
+            return
+        try:
+            await trainer.model.fetch(("params",))
+            kept.keep(trainer.model, trainer.step)
+        except StoreError as error:
+            self._session.fail(error)
 
     async def _keep(self) -> bool:
         return self._session.runs.save(self.trainer)

@@ -1,4 +1,4 @@
-"""Runs kept in a directory, natively: root/<run id>/{slot-A.bin, slot-B.bin, meta.bin}."""
+"""Runs kept in a directory, natively: root/<run id>/{slot-A.bin, slot-B.bin, meta.bin, snapshots.bin}."""
 
 from __future__ import annotations
 

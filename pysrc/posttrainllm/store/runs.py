@@ -26,7 +26,8 @@ from posttrainllm.store.checkpoint import Checkpoint
 from posttrainllm.store.listing import RunInfo, clean_name, describe, summary_of, text
 from posttrainllm.store.safetensors import SafeTensors, encode
 from posttrainllm.store.slots import Payload, Slots
-from posttrainllm.store.volume import Folder, Volume
+from posttrainllm.store.snapshots import Snapshots
+from posttrainllm.store.volume import SNAPSHOTS_FILE, Folder, Volume
 
 _T = TypeVar("_T")
 
@@ -38,6 +39,7 @@ class Run:
         self.id = run_id
         self._store = store
         self._slots = Slots(folder, f"run {run_id}")
+        self._snapshots = Snapshots(folder.files[SNAPSHOTS_FILE], f"run {run_id}")
         self._facts: dict[str, Any] = dict(self._slots.facts())
         self._closed = False
 
@@ -53,6 +55,12 @@ class Run:
     def recovered(self) -> str:
         """A sentence where `load` found one of the two saves damaged and opened the other; else empty."""
         return self._slots.recovered
+
+    @property
+    def snapshots(self) -> Snapshots:
+        """Its weights at a few earlier steps, where it keeps such; its exported file has none."""
+        self._check_open()
+        return self._snapshots
 
     def save(self, checkpoint: Checkpoint) -> int:
         """Save under the run's own name and time of creation; the bytes written. Errors leave the last save as it was.
@@ -173,10 +181,10 @@ class RunStore:
             run.rename(name)
 
     async def duplicate(self, run_id: str, name: str) -> str:
-        """A second run with the same newest save; its id. Nothing is left behind where it fails."""
+        """A second run with the same newest save and, where there is room, snapshots; its id. Nothing is left behind where it fails."""
         async with self._held(run_id) as run:
             checkpoint = run.load()
-            return await self._add(name, run.payload().chunks(), checkpoint)
+            return await self._add(name, run.payload().chunks(), checkpoint, run.snapshots)
 
     async def delete(self, run_id: str) -> None:
         """StoreBusyError while the run is open here or elsewhere."""
@@ -200,13 +208,16 @@ class RunStore:
         checkpoint = Checkpoint.from_safetensors(source, "the imported file")
         return await self._add(name or checkpoint.name, pieces(FileRange(source, 0, source.size)), checkpoint)
 
-    async def _add(self, name: str, chunks: Iterable[Any], checkpoint: Checkpoint) -> str:
+    async def _add(self, name: str, chunks: Iterable[Any], checkpoint: Checkpoint, snapshots: Snapshots | None = None) -> str:
         run = await self.create(name)
         try:
             run._save(chunks, checkpoint)
         except BaseException:
             await self._discard(run)
             raise
+        if snapshots is not None:
+            with contextlib.suppress(StoreError):
+                snapshots.copy_to(run.snapshots)
         run.close()
         return run.id
 

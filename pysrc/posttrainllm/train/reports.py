@@ -13,7 +13,7 @@ class Report:
 
     @property
     def event(self) -> str:
-        """One of "step", "skipped", "eval", "sample", "saved", "savefailed", "stopped"."""
+        """One of "step", "skipped", "eval", "sample", "saved", "savefailed", "snapshot", "stopped"."""
         return type(self).__name__.removesuffix("Report").lower()
 
     def to_dict(self) -> dict:
@@ -77,6 +77,14 @@ class SaveFailedReport(Report):
 
     code: str
     message: str
+
+
+@dataclass(frozen=True)
+class SnapshotReport(Report):
+    """The weights of this step are kept beside the run's saves (store/snapshots.py): bytes written, seconds taken."""
+
+    nbytes: int
+    seconds: float
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,11 @@ from ..waiting import each_now, now
 from .ahead import MOST_SKIPPED, Ahead
 from .history import append
 from .reports import (
-    EvalReport, Report, SampleReport, SavedReport, SaveFailedReport, SkippedReport, StepReport, StoppedReport,
+    EvalReport, Report, SampleReport, SavedReport, SaveFailedReport, SkippedReport, SnapshotReport, StepReport, StoppedReport,
 )  # fmt: skip
 from .schedule import recipe
 from .settings import training_settings
+from .snapshots import Kept
 
 
 @dataclass
@@ -32,6 +33,7 @@ class Live:
     """What may happen beside the steps. Times are in seconds; 0 is never.
 
     save(trainer) writes a checkpoint and returns (place, bytes); a StoreError there is reported, and training goes on.
+    snapshots keeps the weights of a few steps (snapshots.py); a StoreError there is reported once, and no more are taken.
     asked() gives "stop" when a person asked to stop.
     """
 
@@ -40,6 +42,7 @@ class Live:
     sample_tokens: int = 120
     save_seconds: float = 0.0
     save: Callable[[Trainer], tuple[str, int]] | None = None
+    snapshots: Kept | None = None
     asked: Callable[[], str] = lambda: ""
 
 
@@ -224,6 +227,9 @@ class Trainer:
                 yield await self.settle()
                 reason, message = "stopped", f"Stopped after step {self.step:,}, as asked."
                 break
+            if live.snapshots and live.snapshots.due(self.step):
+                yield [*await self.settle(), await self.snapshot(live.snapshots)]
+                continue  # steps that were under way may have reached the end
             stop = min(self.until, (self.step // every + 1) * every)
             try:
                 yield await self._advance(stop)
@@ -259,6 +265,16 @@ class Trainer:
         pieces = write_async(self.model, live.sample_prompt, live.sample_tokens, seed=self.settings["seed"])
         text = "".join([piece.text async for piece in pieces])
         return SampleReport(self.step, live.sample_prompt, text)
+
+    async def snapshot(self, kept: Kept) -> SnapshotReport | SaveFailedReport:
+        """Keep the weights of this step beside the saves."""
+        began = time.perf_counter()
+        await self.model.fetch(("params",))
+        try:
+            nbytes = kept.keep(self.model, self.step)
+        except StoreError as error:
+            return SaveFailedReport(self.step, error.code, error.message)
+        return SnapshotReport(self.step, nbytes, time.perf_counter() - began)
 
     async def saved(self, live: Live) -> SavedReport | SaveFailedReport:
         """Save now. A full disk must not end a run that is well."""
