@@ -83,7 +83,8 @@ def test_laws_of_patching(model):
     least = 1e-6 if model.machine.name == "reference" else 0.0
     found = study.patch(model, TOKENS, SOURCE, "residual", position=POSITION)
     assert np.abs(found.change[0, [0, 1, 3, 4]]).max() <= least < np.abs(found.change[0, [2, 5]]).min()
-    assert np.abs(study.patch(model, TOKENS, TOKENS, "heads").change).max() <= least
+    itself = study.patch(model, TOKENS, TOKENS, "heads")
+    assert np.abs(itself.change).max() <= least and np.isnan(itself.recovered).all() == (itself.source[0] == itself.before[0])
     assert found.answer != found.other
 
 
@@ -121,6 +122,7 @@ def test_what_does_not_fit_is_refused(model):
     for words, call in (
         ("as many tokens", lambda: study.patch(model, TOKENS, SOURCE[:-1])),
         ("one token each", lambda: study.ablate(model, TOKENS, answer=[3, 4])),
+        ("9 came twice", lambda: study.ablate(model, TOKENS, answer=9, other=9)),
         ("a position from", lambda: study.ablate(model, TOKENS, position=7)),
     ):
         with pytest.raises(DataError, match=words):

@@ -78,5 +78,6 @@ def test_the_lens_says_what_its_map_says(any_machine):
 
 
 def test_what_does_not_fit_is_refused(any_machine):
-    with pytest.raises(ConfigError, match="steps from 1"):
-        LensTrainer(made_here(any_machine), TEXT, steps=0)
+    for wrong in ({"steps": 0}, {"batch": 0}):
+        with pytest.raises(ConfigError, match="from 1"):
+            LensTrainer(made_here(any_machine), TEXT, **wrong)

@@ -126,6 +126,8 @@ def repeated(model, sequences: int = SEQUENCES, length: int | None = None, seed:
     pool = np.arange(known) if pool is None else np.unique(list(model.tokenizer.encode(pool)) if isinstance(pool, str) else list(pool))
     if not pool.size or pool.min() < 0 or pool.max() >= known:
         raise DataError("study", f"a pool of tokens from 0 to {known - 1}", f"{pool.size} tokens came", "give a text, or tokens of the model")
+    if sequences < 1:
+        raise ConfigError("study", "sequences from 1", f"{sequences} came", "change it")
     if not 2 <= length <= most:
         raise ConfigError("study", f"a half is 2 to {most} tokens (half the context)", f"{length} came", "change the length")
     rng = np.random.default_rng(seed)

@@ -55,8 +55,12 @@ class Effect:
 
     @property
     def recovered(self):
-        """[L, columns]: the share of the way from this text's logit difference to the second text's; None without a second."""
-        return None if self.source is None else self.change / (self.source[0] - self.before[0])
+        """[L, columns]: the share of the way from this text's logit difference to the second text's, NaN where both are the same; None
+        without a second."""
+        if self.source is None:
+            return None
+        way = self.source[0] - self.before[0]
+        return self.change / way if way else np.full_like(self.change, np.nan)
 
     def __str__(self) -> str:
         change = self.change
@@ -186,6 +190,8 @@ def _judge(model, tokens, position: int, answer, other, logits, from_source) -> 
         first, second = theirs, first if first != theirs else second
     answer = _chosen_token(model, answer, first)
     other = _chosen_token(model, other, second if second != answer else first)
+    if answer == other:
+        raise DataError("study", "answer and other are two tokens", f"{answer} came twice", "choose another")
     return _Judge(tokens, position, answer, other)
 
 

@@ -101,8 +101,8 @@ class LensTrainer:
     """
 
     def __init__(self, model, tokens, steps: int = STEPS, learning_rate: float = RATE, batch: int | None = None, seed: int = 42) -> None:
-        if type(steps) is not int or steps < 1 or not 0 < learning_rate < 1:
-            raise ConfigError("lens", "steps from 1 and a learning rate between 0 and 1", f"{steps!r} and {learning_rate!r} came", "change them")
+        if type(steps) is not int or steps < 1 or not 0 < learning_rate < 1 or (batch is not None and batch < 1):
+            raise ConfigError("lens", "steps and a batch from 1 and a learning rate between 0 and 1", f"{steps!r}, {batch!r} and {learning_rate!r} came", "change them")
         config = model.config
         self.model, self.steps, self.step, self._rate = model, steps, 0, learning_rate
         self._batch = min(8, config.batch) if batch is None else batch
