@@ -28,11 +28,12 @@ _HOMES = {
     "recovered": "sparse",
     "run": "running",
     "sae_trainer": "sparse",
+    "sharpening": "sharpen",
     "steer": "steering",
 }
 _TWINS = (
     "ablate", "contributions", "features", "flow", "head_scores", "logit_lens", "next_token", "patch", "patterns", "recovered", "run",
-    "sae_trainer",
+    "sae_trainer", "sharpening",
 )  # fmt: skip
 _HOMES |= {f"{name}_async": _HOMES[name] for name in _TWINS}
 

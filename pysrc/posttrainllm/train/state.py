@@ -14,7 +14,7 @@ from typing import Any
 from .. import __version__
 from ..backends.base import Machine
 from ..data.corpus import Corpus
-from ..errors import ConfigError
+from ..errors import ConfigError, FormatError
 from ..model.adapted import lora as adapted
 from ..model.live import GPT
 from ..model.lora import Adapter, LoRAConfig
@@ -248,13 +248,26 @@ def check_run(checkpoint: Checkpoint, corpus: Corpus | None) -> None:
         corpus.check(config)
 
 
+def set_weights(model: GPT, weights: dict[str, Tensor]) -> None:
+    """Give a live model other weights of its own names and shapes. Raises FormatError, with the model unchanged."""
+    wanted = {parameter.name: tuple(parameter.shape) for parameter in model.program.layout.trainable}
+    if {name: tuple(tensor.shape) for name, tensor in weights.items()} != wanted:
+        raise FormatError("weights", "they have the model's names and shapes", "others came", "use those of the same run")
+    model.forget_cache()
+    _upload(model, {"params": weights})
+
+
 def _fill(model: GPT, checkpoint: Checkpoint, training: bool) -> None:
     """Copy the tensors into the engine, at most CHUNK_BYTES at a time: Python never holds a second copy of a model."""
     model.forget_cache()
     groups = {"params": checkpoint.weights}
     if training:
         groups |= {"m": checkpoint.m, "v": checkpoint.v}
-    scratch = bytearray(min(CHUNK_BYTES, max(tensor.nbytes for tensor in checkpoint.weights.values())))
+    _upload(model, groups)
+
+
+def _upload(model: GPT, groups: dict[str, dict[str, Tensor]]) -> None:
+    scratch = bytearray(min(CHUNK_BYTES, max(tensor.nbytes for tensor in groups["params"].values())))
     for region, group in groups.items():
         for name, tensor in group.items():
             start, _ = model.weight_address(name, region)
