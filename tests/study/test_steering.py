@@ -7,6 +7,8 @@ from posttrainllm import study
 from posttrainllm.decode.generate import write
 from posttrainllm.errors import ConfigError
 from posttrainllm.model.config import GPTConfig
+from posttrainllm.study.survey import Survey
+from posttrainllm.waiting import now
 from tests.study.by_hand import forward as by_hand
 from tests.study.by_hand import made, weights_of
 from tests.study.golden import small
@@ -47,6 +49,19 @@ def test_a_direction_that_promotes_a_token_makes_it_come(model):
     strong = study.steer(model, autoencoder, 3, 1e4)
     assert "".join(piece.text for piece in write(strong, "ab", 12, temperature=0.0)) == "q" * 12
     assert study.steer(model, autoencoder, 3, 0.0).generate("ab", tokens=12, temperature=0.0) == model.generate("ab", tokens=12, temperature=0.0)
+
+
+def test_what_a_feature_promotes_is_what_ln_f_lets_through(model):
+    """Of the direction's logits nothing that its mean would add; and what contributions say of it, but for the stream's scale."""
+    weights, autoencoder = weights_of(model), small(address="blocks.1.resid_post")
+    autoencoder.decoder[3] += 2
+    centred = autoencoder.decoder[3].astype(np.float64) - autoencoder.decoder[3].mean()
+    expected = -np.sort(-(weights["wte.weight"] @ (weights["ln_f.weight"] * centred)))
+    text = np.arange(400) * 7 % 256
+    feature = study.features(model, text, autoencoder, [3], count=40)[0]
+    ends = now(Survey(model, text, autoencoder, 40)._ends(3, 8))
+    for promotes, suppresses in ((feature.promotes, feature.suppresses), ends):
+        assert np.allclose([gain for _, gain in promotes], expected[:8], atol=1e-5) and np.allclose([gain for _, gain in suppresses], expected[:-9:-1], atol=1e-5)
 
 
 def test_what_does_not_fit_is_refused(model):

@@ -167,7 +167,7 @@ class Context:
 @dataclass(frozen=True)
 class Feature:
     """One feature: the share of tokens it fires at, the most it fires, where it does so most, and the tokens its direction promotes
-    (and holds back), with what a direction of length 1 adds to their logits through ln_f's gain alone."""
+    (and holds back), with what a direction of length 1 adds to their logits through ln_f, which takes its mean away, at a scale of 1."""
 
     index: int
     density: float
@@ -202,7 +202,8 @@ async def features_async(
         indices = np.argsort(-np.where(rare, most, most - most.max() - 1), kind="stable")[:20]
     promoted = None
     if place.dims == "TC":
-        promoted = autoencoder.decoder @ ((await weight_async(model, "wte.weight")) * await weight_async(model, "ln_f.weight")).T
+        decoder = autoencoder.decoder - autoencoder.decoder.mean(1, keepdims=True)  # ln_f takes the mean away
+        promoted = decoder @ ((await weight_async(model, "wte.weight")) * await weight_async(model, "ln_f.weight")).T
     known = model.tokenizer.vocabulary
     found = []
     for index in (int(each) for each in indices):

@@ -82,7 +82,8 @@ class Survey:
         if self._place.dims != "TC":
             return [], []
         known = self.model.tokenizer.vocabulary
-        through = self.autoencoder.decoder[index] * await weight_async(self.model, "ln_f.weight")
+        direction = self.autoencoder.decoder[index] - self.autoencoder.decoder[index].mean()  # ln_f takes the mean away
+        through = direction * await weight_async(self.model, "ln_f.weight")
         promoted = ((await weight_async(self.model, "wte.weight")) @ through)[:known]
         order = np.argsort(-promoted, kind="stable")
         return tuple(list(zip(labels_of(self.model, part), (float(each) for each in promoted[part]))) for part in (order[:top], order[::-1][:top]))
