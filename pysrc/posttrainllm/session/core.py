@@ -32,6 +32,7 @@ from .memorising import Memorising
 from .messages import checked
 from .planning import Planning, rate_of
 from .runs import Runs
+from .sharpening import Sharpening
 from .tokens import Tokens
 from .training import Training
 from .tuning import Tuning, defaults
@@ -58,7 +59,7 @@ class Session:
         self.exports = Exports(self)
         self.comparing, self.memorising = Comparing(self), Memorising(self)
         self.inside, self.features = Inside(self), Features(self)
-        self.lenses = Lenses(self)
+        self.lenses, self.sharpening = Lenses(self), Sharpening(self)
         self._closed = False
         self._flops: tuple = (None, 0)
         self._handlers = {
@@ -68,7 +69,7 @@ class Session:
             "engine.use": self.engines.use,
         }
         parts = (self.runs, self.exports, self.training, self.tuning, self.adapters, self.comparing, self.memorising, self.features)
-        for part in (Planning(self), self.tokens, self.writing, self.inside, self.lenses, *parts):
+        for part in (Planning(self), self.tokens, self.writing, self.inside, self.lenses, self.sharpening, *parts):
             self._handlers |= part.handlers()
 
     @property
@@ -246,8 +247,7 @@ class Session:
         self.writing.drafts.close()
         self.adapters.forget()
         self.tuning.let_go()
-        for part in (self.features, self.lenses, self.inside):
-            part.forget()
+        self.features.forget()
         if self.model is not None:
             self.model.close()
             self.model = None

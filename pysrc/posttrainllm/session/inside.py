@@ -57,7 +57,7 @@ class Inside:
         await session.job.settle()
         return session.model
 
-    async def _ready(self, text: str):
+    async def ready(self, text: str):
         """(model, tokens [T]) of a request with a text. Raises DataError."""
         from ..study.running import tokens_of
 
@@ -67,7 +67,8 @@ class Inside:
             raise DataError("inside", f"a text of at most {MOST_TOKENS} tokens", f"{len(tokens)} came", "shorten the text")
         return model, tokens
 
-    def _tell(self, kind: str, identity, model, tokens, arrays: dict | None = None, **fields) -> None:
+    def tell(self, kind: str, identity, model, tokens, arrays: dict | None = None, **fields) -> None:
+        """Answer with an event inside.<kind>: the fields, the text's tokens, the model's layers, heads and step, and arrays as a buffer."""
         from ..study.running import labels_of
 
         session, buffer = self._session, None
@@ -86,12 +87,12 @@ class Inside:
         """inside.attention: `pattern` [H,T,T] of one layer; each row is where a position looks, and sums to 1."""
         from ..study import run_async
 
-        model, tokens = await self._ready(text)
+        model, tokens = await self.ready(text)
         if not 0 <= layer < model.config.layers:
             raise ConfigError("inside", f"a layer from 0 to {model.config.layers - 1}", f"{layer} came", "choose one of the model's")
         address = f"blocks.{layer}.attn.pattern"
         found = await run_async(model, tokens, address)
-        self._tell("attention", identity, model, tokens, {"pattern": found[address]}, layer=layer)
+        self.tell("attention", identity, model, tokens, {"pattern": found[address]}, layer=layer)
 
     async def _heads(self, identity) -> None:
         """inside.heads: `named` heads ({layer, head, kind, score, meaning}), all `scores` by kind [L][H], what is had by chance."""
@@ -108,7 +109,7 @@ class Inside:
             {"layer": layer, "head": head, "kind": kind, "score": score, "meaning": MEANINGS[kind]} for layer, head, kind, score in found.named
         ]
         scores = {kind: each.tolist() for kind, each in found.scores.items()}
-        self._tell("heads", identity, model, None, named=named, scores=scores, chance=found.chance, meanings=MEANINGS)
+        self.tell("heads", identity, model, None, named=named, scores=scores, chance=found.chance, meanings=MEANINGS)
 
     async def _known_tokens(self):
         """Tokens of the text that the model was trained on, each once; None where it is not here. What heads do with others, which they
@@ -121,13 +122,13 @@ class Inside:
         likeliest, `probability` and `rank` of the token that came next (-1 where none came), `loss_nats` by row."""
         from ..study import logit_lens_async
 
-        model, tokens = await self._ready(text)
+        model, tokens = await self.ready(text)
         if which not in ("plain", "tuned"):
             raise ConfigError("inside", "which is plain or tuned", f"{which!r} came", "choose one of those")
         tuned = self._session.lenses.lens() if which == "tuned" else None
         found = await logit_lens_async(model, tokens, LENS_CHOICES, tuned=tuned)
         arrays = {"top_probability": found.top_probability, "probability": np.nan_to_num(found.probability, nan=-1.0), "rank": found.rank}
-        self._tell(
+        self.tell(
             "lens", identity, model, tokens, arrays, which=which, rows=found.layers, top_labels=found.top_labels,
             loss_nats=[finite(float(each)) for each in found.loss_nats],
         )  # fmt: skip
@@ -137,10 +138,10 @@ class Inside:
         part adds to their logits (`contribution` [parts][K], whose columns sum to the logits)."""
         from ..study import next_token_async
 
-        model, tokens = await self._ready(text)
+        model, tokens = await self.ready(text)
         found = await next_token_async(model, tokens, position, CHOICES)
         at = found.position
-        self._tell(
+        self.tell(
             "next", identity, model, tokens, position=at, choice_tokens=found.tokens.tolist(), choices=found.labels, rows=found.layers,
             probability=found.probability.tolist(), logits=found.logits.tolist(), by_layer=found.by_layer.tolist(), parts=found.adds.parts,
             contribution=found.adds.contribution.tolist(), came=int(tokens[at + 1]) if at + 1 < len(tokens) else None,
@@ -153,14 +154,14 @@ class Inside:
 
         if how not in HOW:
             raise ConfigError("inside", f"how is one of {', '.join(HOW)}", f"{how!r} came", "choose one of those")
-        model, tokens = await self._ready(text)
+        model, tokens = await self.ready(text)
         self._require_time(model, what, len(tokens))
         if how == "swap":
             found = await patch_async(model, tokens, source, what, position=position)
         else:
             found = await ablate_async(model, tokens, what, how, position=position)
         arrays = {"change": found.change, "loss_change": np.nan_to_num(found.loss_change, nan=0.0)}
-        self._tell(
+        self.tell(
             "change", identity, model, tokens, arrays, what=what, how=how, columns=found.columns, position=found.position, answer=found.answer,
             other=found.other, before=[finite(each) for each in found.before], source=found.source and [finite(each) for each in found.source],
         )  # fmt: skip
@@ -187,7 +188,7 @@ class Inside:
         from ..study import run_async
         from ..study.running import labels_of, softmax
 
-        model, tokens = await self._ready(text)
+        model, tokens = await self.ready(text)
         if not -len(tokens) <= position < len(tokens):
             raise DataError("inside", f"a position from 0 to {len(tokens) - 1}", f"{position} came", "choose one in the text")
         at = position % len(tokens)
@@ -204,7 +205,7 @@ class Inside:
         best = np.argsort(-shares, kind="stable")[:FLOW_SHOWN]
         top = [[int(token), label, float(shares[token]), float(arrays["logits"][token])] for token, label in zip(best, labels_of(model, best))]
         rows = [_row(name, each) for name, each in arrays.items()]
-        self._tell("flow", identity, model, tokens, arrays | {"looks": np.stack(looks)}, position=at, rows=rows, top=top)
+        self.tell("flow", identity, model, tokens, arrays | {"looks": np.stack(looks)}, position=at, rows=rows, top=top)
 
 
 def _row(address: str, values) -> dict:

@@ -75,6 +75,7 @@ REQUESTS: dict[str, dict[str, str]] = {
     "inside.attention": {"text": TEXT + "!", "layer": WHOLE},
     "inside.heads": {},
     "inside.lens": {"text": TEXT + "!", "which": TEXT},
+    "inside.sharpening": {"text": TEXT + "!"},
     "lens.train": {"steps": WHOLE},
     "lens.stop": {},
     "inside.next": {"text": TEXT + "!", "position": WHOLE},

@@ -89,6 +89,12 @@ class Runs:
         except StoreError:
             return None
 
+    def states_before(self, step: int) -> list:
+        """(step, weights()) of the held run's snapshots from before a step, as study/sharpen.py takes them."""
+        from ..study.sharpen import states_of
+
+        return states_of(self._held, step) if self._held is not None else []
+
     def last_save(self) -> Checkpoint | None:
         """The held run as it was last saved; None where there is none."""
         try:

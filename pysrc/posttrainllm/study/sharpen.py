@@ -46,8 +46,7 @@ async def over_async(model, states: Iterable, text) -> Sharpening:
     """The lens over (step, weights()) in turn, on a model for nothing else: its weights are overwritten. Weights of a snapshot that
     fails its checksum are left out. Raises DataError, where the text has no token that came next, FormatError."""
     tokens = _one(model, text)
-    if len(tokens) < 2:
-        raise DataError("study", "a text of two tokens or more, so that one came next", f"{len(tokens)} came", "lengthen it")
+    require_next(tokens)
     steps, losses, shares, layers, damaged = [], [], [], [], []
     for step, weights in states:
         try:
@@ -62,6 +61,12 @@ async def over_async(model, states: Iterable, text) -> Sharpening:
         layers = found.layers
     shape = (len(steps), len(layers))
     return Sharpening(steps, layers, np.array(losses).reshape(shape), np.array(shares).reshape(shape), damaged)
+
+
+def require_next(tokens) -> None:
+    """Raise DataError for tokens of which none came after another."""
+    if len(tokens) < 2:
+        raise DataError("study", "a text of two tokens or more, so that one came next", f"{len(tokens)} came", "lengthen it")
 
 
 def states_of(run: Run, before: int) -> list:
