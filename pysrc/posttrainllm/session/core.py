@@ -247,7 +247,8 @@ class Session:
         self.writing.drafts.close()
         self.adapters.forget()
         self.tuning.let_go()
-        self.features.forget()
+        for part in (self.features, self.lenses, self.inside):
+            part.forget()
         if self.model is not None:
             self.model.close()
             self.model = None
