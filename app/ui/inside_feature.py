@@ -7,6 +7,7 @@ from pyscript.js_modules import bridge
 
 import fmt
 import notices
+import state
 import wire
 from dom import el, number, on, show, text, value
 from token_tip import visible
@@ -104,6 +105,11 @@ def _done(line):
         el("feature-write").focus()
 
 
+def _changed():
+    if _writing and state.lost:
+        _done("")
+
+
 def _buttons():
     show("feature-write", not _writing)
     show("feature-write-stop", _writing)
@@ -115,3 +121,4 @@ def start():
     on("feature-write-stop", "click", lambda event: wire.send("features.write_stop", {}, "features"))
     wire.on("features.token", _token)
     wire.on("features.wrote", _wrote)
+    state.watch(_changed)

@@ -12,7 +12,8 @@ from dom import button, el, empty, make, number, on, show, text, value
 from inside_attention import percent
 
 PAGE = 20
-WHAT = {"reading": "Reading the text", "training": "Training, step", "looking": "Looking through the text"}
+WHAT = {"reading": "Reading the text", "training": "Training, step", "looking": "Looking through the text",
+        "judging": "Trying them in the model on text it has not seen"}
 FIELDS = (("features", "features-width", "How many features"), ("steps", "features-steps", "Steps"))
 
 _going = False

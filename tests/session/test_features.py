@@ -27,7 +27,7 @@ async def test_trained_and_browsed_as_study_says(asker):
     assert (told["stopped"], told["address"], told["features"], told["training"]["step"]) == (False, "blocks.1.resid_post", 96, 60)
     assert told["training"]["explained"] > 0.5 and 0 < told["training"]["l0"] < 9 and told["recovered"]["recovered"] > 0.5
     whats = [event["what"] for event in asker.events if event["kind"] == "features.progress"]
-    assert whats and set(whats) <= {"reading", "training", "looking"}
+    assert whats and set(whats) <= {"reading", "training", "looking", "judging"}
     session = asker.session
     model, survey, corpus = session.model, session.features._survey, session.training.trainer.corpus
     judge = study.recovered(model, corpus.validation, survey.autoencoder)
@@ -81,6 +81,23 @@ async def test_stopped_is_browsed_as_far_as_it_came(asker):
     told = await asker.wait("features.trained")
     assert told["stopped"] and 0 < told["training"]["step"] < 100_000
     assert (await asker.call("features.list", "features.list"))["rows"]
+
+
+@scenario
+async def test_stopped_while_it_looks_through_the_text(asker):
+    await asker.trained()
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in (("TURN_SECONDS", 0), ("EVENTS_PER_SECOND", float("inf"))):
+            patched.setattr(f"posttrainllm.session.features.{name}", value)
+        asker.ask("features.train", **SMALL)
+        while (await asker.wait("features.progress"))["what"] != "looking":
+            pass
+        asker.ask("features.stop")
+        told = await asker.wait("features.trained")
+    assert told["stopped"] and told["training"]["step"] == 60 and 0 < told["seen_tokens"] < 16_384
+    assert told["recovered"]["tokens"] < 8_192
+    rows = (await asker.call("features.list", "features.list"))["rows"]
+    assert all(0 < row["density"] <= 1 for row in rows)
 
 
 @scenario

@@ -11,7 +11,7 @@ from posttrainllm.errors import ConfigError, DataError, FormatError, ShapeError
 from posttrainllm.model.config import GPTConfig
 from posttrainllm.study.sae import CONFIG as SETTINGS
 from posttrainllm.study.sae import WEIGHTS, SparseAutoencoder, sparse, their_name
-from posttrainllm.study.sae_engine import Products
+from posttrainllm.study.sae_engine import Coder, Products
 from posttrainllm.study.sae_train import SAESettings, SAETrainer, gradients
 from posttrainllm.waiting import now
 from tests.study.by_hand import made
@@ -154,10 +154,36 @@ def test_planted_directions_are_found_with_an_engine(machine):
     assert found(directions, trainer.autoencoder).mean() >= 0.95
 
 
+def test_features_made_anew_are_all_different():
+    _, rows = planted(rows=2_000)
+    trainer = SAETrainer(rows, settings(steps=100, features=96, resample_every_steps=20, batch=256))
+    trainer._weights["encoder_bias"][8:] = -1e3
+    now(trainer.some_async(20))
+    assert trainer.resampled == 88
+    directions = trainer.autoencoder.decoder
+    assert np.triu(directions @ directions.T, 1).max() < 0.9999
+
+
+def test_an_engine_encodes_and_decodes_as_numpy_does(any_machine):
+    model, own = made(any_machine, CONFIG), small("topk")
+    x = np.random.default_rng(2).standard_normal((3, 257, 24)).astype(np.float32)
+    engine = Coder(model, own)
+
+    async def both():
+        acts = await engine.encode(x)
+        return acts, await engine.decode(acts)
+
+    acts, y = now(both())
+    assert (np.count_nonzero(acts, axis=-1) <= own.k).all() and acts.shape == (3, 257, own.features)
+    assert np.abs(acts - own.encode(x)).max() < 1e-5 * acts.max() and np.abs(y - own.decode(acts)).max() < 1e-5 * np.abs(y).max()
+
+
 def test_topk_keeps_the_largest_and_nothing_below_zero():
     pre = np.array([[3.0, -1.0, 2.0, 5.0], [-1.0, -2.0, -3.0, 0.5]])
     assert sparse(pre, "topk", 2).tolist() == [[3, 0, 0, 5], [0, 0, 0, 0.5]]
     assert sparse(pre, "l1", 2).tolist() == [[3, 0, 2, 5], [0, 0, 0, 0.5]]
+    tied = np.array([[2.0, 1.0, 2.0, 3.0, 2.0], [1.0, 1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0, 7.0]])
+    assert sparse(tied, "topk", 3).tolist() == [[2, 0, 2, 3, 0], [1, 1, 1, 0, 0], [0, 0, 0, 0, 7]]
 
 
 @pytest.mark.parametrize("kind", ["topk", "l1"])

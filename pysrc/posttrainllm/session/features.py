@@ -73,7 +73,8 @@ class Features:
 
     async def _steps(self, model, corpus, address: str, made) -> AsyncIterator[dict]:
         """All of it, in pieces of work; each gives a `features.progress`, the last a `features.trained`."""
-        from ..study.sparse import reading_async, recovered_async, trainer_on, windows
+        from ..study.recovery import Judge
+        from ..study.sparse import reading_async, trainer_on, windows
         from ..study.survey import Survey
 
         rows, parts = windows(corpus.train, model.config.context, ROWS, made.seed), []
@@ -90,18 +91,22 @@ class Features:
             yield {"what": "training", "done": report.step, "total": made.steps} | _figures(report)
         if report is None:
             return
-        self._trainer, stopped = trainer, self._stopping
-        autoencoder = trainer.autoencoder
-        survey = Survey(model, corpus.train, autoencoder, SEEN_TOKENS)
-        while survey.done < survey.total:
+        self._trainer, autoencoder = trainer, trainer.autoencoder
+        survey, stopped = Survey(model, corpus.train, autoencoder, SEEN_TOKENS), self._stopping
+        # Stopped while training, the rest is worth its seconds; stopped from here on, it makes do with what it has.
+        self._stopping = False
+        while survey.done < survey.total and not (self._stopping and survey.done):
             await survey.advance_async()
             yield {"what": "looking", "done": survey.done, "total": survey.total}
-        judged = corpus.validation if len(corpus.validation) >= model.config.context else corpus.train
-        found = (await recovered_async(model, judged, autoencoder)).to_dict()
+        judge = Judge(model, corpus.validation if len(corpus.validation) >= model.config.context else corpus.train, autoencoder)
+        while judge.done < judge.total and not (self._stopping and judge.done):
+            await judge.advance_async()
+            yield {"what": "judging", "done": judge.done, "total": judge.total}
+        found, stopped = judge.verdict().to_dict(), stopped or self._stopping
         self._survey = survey
         yield {
             "what": "trained", "stopped": stopped, "settings": made.to_dict(), "address": address, "features": made.features,
-            "alive": len(survey.order()), "seen_tokens": int(survey.rows.size), "recovered": {name: finite(value) for name, value in found.items()},
+            "alive": len(survey.order()), "seen_tokens": survey.done * survey.rows.shape[1], "recovered": {name: finite(value) for name, value in found.items()},
         } | {"training": _figures(report) | {"step": report.step, "seconds": report.seconds}}  # fmt: skip
 
     async def turn(self) -> bool:

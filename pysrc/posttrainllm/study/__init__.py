@@ -25,7 +25,7 @@ _HOMES = {
     "patch": "effects",
     "patterns": "attention",
     "places": "addresses",
-    "recovered": "sparse",
+    "recovered": "recovery",
     "run": "running",
     "sae_trainer": "sparse",
     "sharpening": "sharpen",

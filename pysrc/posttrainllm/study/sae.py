@@ -23,11 +23,14 @@ LAYOUT = "6.54.12"
 
 
 def sparse(pre, kind: str, k: int):
-    """Activations [R,F] of what stands before them: not below 0; of "topk" the k largest of a row, of equal ones any."""
+    """Activations [R,F] of what stands before them: not below 0; of "topk" the k largest of a row, of equal ones those of the lowest numbers."""
     acts = np.maximum(pre, 0)
     if kind == "topk" and k < pre.shape[1]:
         least = np.partition(acts, pre.shape[1] - k, axis=1)[:, pre.shape[1] - k, None]
         acts[acts < least] = 0
+        tied = np.flatnonzero(np.count_nonzero(acts, axis=1) > k)  # seldom, but for features that have become the same
+        for row in tied:
+            acts[row, np.argsort(-acts[row], kind="stable")[k:]] = 0
     return acts
 
 

@@ -1,4 +1,4 @@
-"""The products of a sparse autoencoder's step on a model's engine; what is done number by number stays in NumPy.
+"""The products of a sparse autoencoder, training and trained, on a model's engine; what is done number by number stays in NumPy.
 
 In a tab NumPy multiplies matrices some forty times slower than the engine. Three tapes of kernels there are: encode; decode, error
 and gradients of the decoder; gradients of the encoder.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..compile import Graph
 from ..ops.lazy import np
 from .beside import Beside
-from .sae import sparse
+from .sae import SparseAutoencoder, sparse
 
 
 class Products(Beside):
@@ -54,3 +54,72 @@ class Products(Beside):
         encoder, encoder_bias = await self.fetch("dencoder", "dencoder_bias")
         found = {"encoder": encoder, "encoder_bias": encoder_bias, "decoder": decoder * scale, "bias": bias * scale - w["encoder"] @ encoder_bias}
         return acts, error, found
+
+
+CODED_ROWS = 512
+
+
+class Coder(Beside):
+    """A trained autoencoder that encodes and decodes on the model's engine, CODED_ROWS rows at a time."""
+
+    def __init__(self, model, autoencoder: SparseAutoencoder) -> None:
+        super().__init__(model)
+        self._own = autoencoder
+        c, f = autoencoder.channels, autoencoder.features
+        self.add_values({"x": (CODED_ROWS, c), "acts": (CODED_ROWS, f), "encoder": (c, f), "encoder_bias": (f,), "decoder": (f, c), "bias": (c,)})
+        v, encode, decode = self.values, Graph(), Graph()
+        into, out = {"R": CODED_ROWS, "I": c, "O": f}, {"R": CODED_ROWS, "I": f, "O": c}
+        self._pre = encode.call("linear", into, out="pre", x=v["x"], weight=v["encoder"], bias=v["encoder_bias"]).arg("y")
+        self._y = decode.call("linear", out, out="y", x=v["acts"], weight=v["decoder"], bias=v["bias"]).arg("y")
+        self._pre.keep = self._y.keep = True
+        self.add_graphs(encode, decode)
+
+    async def encode(self, x):
+        """As SparseAutoencoder.encode, to rounding: feature activations [..., F] of x [..., C]."""
+        own = self._own
+        pre = await self._through(0, "x", np.asarray(x, np.float32).reshape(-1, own.channels) - own.bias, self._pre, "encoder", "encoder_bias")
+        return sparse(pre, own.kind, own.k).reshape(*np.shape(x)[:-1], own.features)
+
+    async def decode(self, acts):
+        """As SparseAutoencoder.decode, to rounding: x' [..., C] of feature activations [..., F]."""
+        own = self._own
+        y = await self._through(1, "acts", acts.reshape(-1, own.features), self._y, "decoder", "bias")
+        return y.reshape(*acts.shape[:-1], own.channels)
+
+    async def _through(self, which: int, name: str, rows, output, *weights: str):
+        await self.ready()
+        self.upload(**{each: getattr(self._own, each) for each in weights})  # other passes use the same room in between
+        found = []
+        for first in range(0, len(rows), CODED_ROWS):
+            part = rows[first : first + CODED_ROWS]
+            room = np.zeros((CODED_ROWS, rows.shape[1]), np.float32)
+            room[: len(part)] = part
+            self.upload(**{name: room})
+            self.replay(which)
+            found.append((await self.fetch(output))[0][: len(part)])
+        return np.concatenate(found)
+
+
+class Plain:
+    """A Coder's stand-in where the engine keeps to half precision: NumPy."""
+
+    def __init__(self, autoencoder: SparseAutoencoder) -> None:
+        self._own = autoencoder
+
+    async def encode(self, x):
+        """SparseAutoencoder.encode."""
+        return self._own.encode(x)
+
+    async def decode(self, acts):
+        """SparseAutoencoder.decode."""
+        return self._own.decode(acts)
+
+
+def coder(model, autoencoder: SparseAutoencoder) -> Coder | Plain:
+    """What encodes and decodes for a model's passes: its engine where that keeps to single precision."""
+    return Coder(model, autoencoder) if single(model) else Plain(autoencoder)
+
+
+def single(model) -> bool:
+    """Whether a model's engine keeps numbers in single precision."""
+    return getattr(model.machine, "precision", "f32") == "f32"

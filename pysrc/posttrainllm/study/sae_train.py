@@ -212,7 +212,9 @@ class SAETrainer:
         if not dead.size:
             return
         power = (error.astype(np.float64) ** 2).sum(1) ** 2
-        chosen = self._rng.choice(len(x), dead.size, p=power / power.sum()) if power.sum() else self._rng.integers(0, len(x), dead.size)
+        # Two made of one row would be the same for ever, so a row serves once while there are enough that err.
+        again = dead.size > np.count_nonzero(power)
+        chosen = self._rng.choice(len(x), dead.size, again, power / power.sum()) if power.sum() else self._rng.integers(0, len(x), dead.size)
         w, alive = self._weights, ~self.dead()
         length = float(np.sqrt((w["encoder"][:, alive] ** 2).sum(0)).mean()) if alive.any() else 1.0
         w["decoder"][dead] = self._unit(-error[chosen])

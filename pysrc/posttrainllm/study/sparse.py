@@ -1,4 +1,4 @@
-"""A sparse autoencoder and the model it reads: activations to train on, what is lost when it stands in, and what its features say."""
+"""A sparse autoencoder and the model it reads: activations to train on, and what its features say."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .addresses import place_of
 from .picture import label, shade
 from .running import Run, labels_of
 from .sae import SparseAutoencoder
-from .sae_engine import Products
+from .sae_engine import Products, coder, single
 from .sae_train import SAESettings, SAETrainer
 from .weights import weight_async
 
-ROWS, JUDGED_TOKENS, BROWSED_TOKENS = 65_536, 8_192, 32_768
+ROWS, BROWSED_TOKENS = 65_536, 32_768
 RARE = (0.0003, 0.02)
 """Shares of tokens between which a feature is taken to mean something of its own; features outside come last."""
 
@@ -38,7 +38,8 @@ def require_rows(model, address: str):
     return place
 
 
-def _batches(model, rows):
+def batches(model, rows) -> list:
+    """Rows [N,T] in the model's batches."""
     size = max(1, model.config.batch)
     return [rows[first : first + size] for first in range(0, len(rows), size)]
 
@@ -52,7 +53,7 @@ async def activations_async(model, tokens, address: str, count: int = ROWS, seed
 async def reading_async(model, rows, address: str):
     """An address over windows [N,T], batch by batch: arrays [B,T,C] float32, for who has other work in between. Raises ConfigError."""
     place = require_rows(model, address)
-    for each in _batches(model, rows):
+    for each in batches(model, rows):
         yield (await Run(model, each).read([place]))[address].astype(np.float32)
 
 
@@ -64,8 +65,7 @@ async def sae_trainer_async(model, tokens, address: str, rows: int = ROWS, **set
 
 def trainer_on(model, found, address: str, made: SAESettings) -> SAETrainer:
     """A trainer on rows [N,C] read from the model, its products on the model's engine where that keeps to single precision."""
-    half = getattr(model.machine, "precision", "f32") != "f32"
-    products = None if half else Products(model, found.shape[1], made.features, min(made.batch, len(found)))
+    products = Products(model, found.shape[1], made.features, min(made.batch, len(found))) if single(model) else None
     return SAETrainer(found, made, address, products)
 
 
@@ -74,85 +74,11 @@ def sae_trainer(model, tokens, address: str, rows: int = ROWS, **settings) -> SA
 
         trainer = sae_trainer(model, corpus.train, "blocks.2.resid_post", k=16)
         for report in trainer.run(): print(report)        # the products on the model's engine
-        print(recovered(model, corpus.validation, trainer.autoencoder))
+        print(study.recovered(model, corpus.validation, trainer.autoencoder))
 
     Raises ConfigError, DataError.
     """
     return now(sae_trainer_async(model, tokens, address, rows, **settings))
-
-
-@dataclass(frozen=True)
-class Recovered:
-    """How well an autoencoder stands in for what it reads, on a text it was not trained on.
-
-    Losses in nats: as the model is, with x' in x's place, with zeros there. recovered: the share of what zeros lose that x' does
-    not. l0 and explained variance over the text's tokens; dead: share of features that fired nowhere in it.
-    """
-
-    loss_nats: float
-    replaced_nats: float
-    zeroed_nats: float
-    l0: float
-    explained: float
-    dead: float
-    tokens: int
-
-    @property
-    def recovered(self) -> float:
-        """1 where nothing is lost, 0 where as much is as with zeros."""
-        return (self.zeroed_nats - self.replaced_nats) / (self.zeroed_nats - self.loss_nats)
-
-    def __str__(self) -> str:
-        return (
-            f"loss {self.loss_nats:.3f} nats, {self.replaced_nats:.3f} through the autoencoder, {self.zeroed_nats:.3f} through zeros: "
-            f"{100 * self.recovered:.1f} % recovered at L0 {self.l0:.1f}; {100 * self.explained:.1f} % explained, "
-            f"{100 * self.dead:.1f} % of features dead in {self.tokens:,} tokens"
-        )
-
-    def to_dict(self) -> dict:
-        """Plain JSON."""
-        return asdict(self) | {"recovered": self.recovered}
-
-
-def _loss_nats(logits, tokens) -> float:
-    """Mean -ln probability of each next token: logits [B,T,V], tokens [B,T]."""
-    logits = logits[:, :-1].astype(np.float64)
-    top = logits.max(-1, keepdims=True)
-    own = np.take_along_axis(logits - top, tokens[:, 1:, None].astype(np.int64), 2)[..., 0]
-    return float((np.log(np.exp(logits - top).sum(-1)) - own).mean())
-
-
-async def recovered_async(model, tokens, autoencoder: SparseAutoencoder, count: int = JUDGED_TOKENS, seed: int = 1) -> Recovered:
-    """`recovered`, for code that awaits."""
-    place, out = require_rows(model, autoencoder.address), place_of(model.config, "logits")
-    rows = windows(tokens, model.config.context, count, seed)
-    losses, weights, fired = np.zeros(3), [], np.zeros(autoencoder.features, bool)
-    total = squared = l0 = 0.0
-    seen = []
-    for batch in _batches(model, rows):
-        there = await Run(model, batch).read([place, out])
-        x = there[place.address].astype(np.float32)
-        acts = autoencoder.encode(x)
-        found = [_loss_nats(there["logits"], batch)]
-        for instead in (autoencoder.decode(acts), 0.0):
-            run = Run(model, batch)
-            await run.change(place.address, instead)
-            found.append(_loss_nats((await run.read([out]))["logits"], batch))
-        losses += np.array(found) * len(batch)
-        weights.append(len(batch))
-        fired |= (acts > 0).any((0, 1))
-        l0 += float((acts > 0).sum())
-        squared += float(((autoencoder.decode(acts) - x).astype(np.float64) ** 2).sum())
-        seen.append(x.reshape(-1, x.shape[-1]))
-    x = np.concatenate(seen).astype(np.float64)
-    total = float(((x - x.mean(0)) ** 2).sum())
-    losses /= sum(weights)
-    return Recovered(*map(float, losses), l0 / len(x), 1 - squared / total, 1 - float(fired.mean()), len(x))
-
-
-def recovered(model, tokens, autoencoder: SparseAutoencoder, count: int = JUDGED_TOKENS, seed: int = 1) -> Recovered:
-    """Put the autoencoder in the place of what it reads and measure the loss on about `count` of a text's tokens. Raises ConfigError, DataError."""
-    return now(recovered_async(model, tokens, autoencoder, count, seed))
 
 
 @dataclass(frozen=True)
@@ -195,7 +121,8 @@ async def features_async(
     """`features`, for code that awaits."""
     place = require_rows(model, autoencoder.address)
     rows = windows(tokens, model.config.context, count, seed)
-    acts = np.concatenate([autoencoder.encode((await Run(model, each).read([place]))[place.address]) for each in _batches(model, rows)])
+    engine = coder(model, autoencoder)
+    acts = np.concatenate([await engine.encode((await Run(model, each).read([place]))[place.address]) for each in batches(model, rows)])
     density, most = (acts > 0).mean((0, 1)), acts.max((0, 1))
     if indices is None:
         rare = (density >= RARE[0]) & (density <= RARE[1])

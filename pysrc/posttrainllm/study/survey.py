@@ -9,6 +9,7 @@ from ..ops.lazy import np
 from .addresses import place_of
 from .running import Run, labels_of
 from .sae import SparseAutoencoder
+from .sae_engine import coder
 from .sparse import RARE, Context, Feature, windows
 from .weights import weight_async
 
@@ -25,6 +26,7 @@ class Survey:
         self.model, self.autoencoder = model, autoencoder
         self.rows = windows(tokens, model.config.context, count, seed)
         self._place = place_of(model.config, autoencoder.address)
+        self._engine = coder(model, autoencoder)
         self._most = np.zeros((len(self.rows), autoencoder.features), np.float32)  # by window
         self._fired = np.zeros(autoencoder.features, np.int64)
         self.done = 0
@@ -44,7 +46,7 @@ class Survey:
 
     async def _acts(self, rows):
         """Feature activations [N,T,F] of windows."""
-        return self.autoencoder.encode((await Run(self.model, rows).read([self._place]))[self._place.address])
+        return await self._engine.encode((await Run(self.model, rows).read([self._place]))[self._place.address])
 
     @property
     def density(self):
