@@ -55,6 +55,10 @@ const answers = {
       rank: [[3, text.length], cells.map(([row, at]) => (at === text.length - 1 ? -1 : [7, 2, 0][row]))],
     });
   },
+  sharpening(request) {
+    const steps = scenario.unkept ? [run.step] : [0, 16, run.step];
+    look(request, 'sharpening', { steps, rows: ['embed', 'blocks.0', 'blocks.1'], damaged: scenario.damaged ?? [], loss_nats: [[5.6, 5.55, 5.5], [4.9, 4, 3.2], [4.2, 2.5, 0.7]].slice(-steps.length), probability: steps.map(() => [0.1, 0.2, 0.3]) });
+  },
   next(request) {
     const text = [...request.text];
     const at = request.position ?? text.length - 1;

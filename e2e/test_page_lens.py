@@ -39,3 +39,29 @@ def test_a_tuned_lens_stopped_let_go_or_refused(open_page):
     page.click("#lens-train")
     error(page, "inside", "not here any more")
     expect(page.locator("#lens-train")).to_be_visible()
+
+
+def test_how_the_lens_sharpened(open_page):
+    page = looking(open_page, "lens", {"damaged": [8]})
+    assert not sent(page, "inside.sharpening"), "nobody has asked"
+    page.focus("#lens-sharpened-box summary")
+    page.keyboard.press("Enter")
+    says = page.locator("#lens-sharpened-says")
+    expect(says).to_have_text("From step 0 to step 20 the loss on this text went from 5.50 to 0.70 nats after the last layer, and from 5.60 to 4.20 at the embedding. Left out as damaged: step 8.")
+    expect(page.locator("#lens-sharpened-head th")).to_have_text(["Loss, nats", "Step 0", "Step 16", "Step 20"])
+    expect(page.locator("#lens-sharpened-rows tr").nth(2)).to_have_text("Layer 15.503.200.70")
+    shades = page.locator("#lens-sharpened-rows td").evaluate_all("cells => cells.map((each) => Number(each.style.getPropertyValue('--share')))")
+    assert shades[0] == 0 and shades[-1] == 1 and shades[6] < shades[7] < shades[8]
+    page.fill("#inside-text", "To be")
+    expect(page.locator("#lens-cells thead th")).to_have_count(6)
+    expect(says).to_contain_text("From step 0 to step 20")
+    assert [each["text"] for each in sent(page, "inside.sharpening")] == ["ROMEO: O Romeo, Romeo!", "To be"]
+    page.fill("#inside-text", "T")
+    expect(page.locator("#lens-sharpened-box")).to_be_hidden()
+
+
+def test_a_run_without_snapshots_says_why(open_page):
+    page = looking(open_page, "lens", {"unkept": True})
+    page.click("#lens-sharpened-box summary")
+    expect(page.locator("#lens-sharpened-says")).to_contain_text("This run keeps no snapshots")
+    expect(page.locator("#lens-sharpened")).to_be_hidden()

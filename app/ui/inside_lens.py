@@ -6,6 +6,7 @@ from pyscript.js_modules import bridge
 
 import fmt
 import inside
+import inside_sharpening
 import inside_tuned
 import notices
 from dom import el, empty, make, text
@@ -40,6 +41,7 @@ def draw(event):
         text("lens-says", "On this text the loss " + verb + fmt.fixed(first, 2) + " nats at the embedding to " + fmt.fixed(last, 2) + " after the last layer.")
     else:
         text("lens-says", "With one token nothing came next, so there is no loss to tell.")
+    inside_sharpening.renewed(event)
 
 
 def _moved():
@@ -59,4 +61,5 @@ def _read(told, pinned):
 
 
 def start():
+    inside_sharpening.start()
     inside.add("lens", inside_tuned.fields, draw, _moved, "lens-result")
