@@ -63,6 +63,11 @@ def test_each_view_of_a_model_just_trained(open_page):
     tuned, still = (float(each) for each in re.findall(r"(\d+\.\d\d)", page.inner_text("#lens-says")))
     assert tuned < before and still == after, "early layers are read better, and the last one is the model's own"
 
+    page.click("#lens-sharpened-box summary")
+    expect(page.locator("#lens-sharpened-head th")).to_have_text(["Loss, nats", *(f"Step {step}" for step in (0, 16, 32, 64, 128, 200))], timeout=REAL_MS)
+    last = [float(each) for each in page.locator("#lens-sharpened-rows tr").last.locator("td").all_inner_texts()]
+    assert last[0] > 5 and last[0] > last[3] > last[-1] == after, "the browser's storage gave back each step's weights"
+
     page.check("#inside-view-next", force=True)
     expect(page.locator("#next-choices label")).to_have_count(10, timeout=REAL_MS)
     top = page.locator("#next-choices label").first.inner_text().split("\n")

@@ -17,6 +17,7 @@ from posttrainllm.train.state import checkpoint_of, set_weights
 from posttrainllm.train.trainer import Live
 from tests.train.making import TINY, model_on, trainer_on
 
+pytestmark = pytest.mark.native_only(reason="opens engines of its own, which a tab gives only to code that awaits")
 TEXT = "A cat s"
 
 
