@@ -31,7 +31,7 @@ class Features:
         self._request: int | None = None
         self._stopping = False
         self._told = 0.0
-        self._model = self._trainer = self._survey = None
+        self._model = self._trainer = self._survey = self._machine = None
         self._pieces, self._writer, self._tokens = None, None, 0
 
     def handlers(self) -> dict:
@@ -57,13 +57,19 @@ class Features:
         await session.host.load_numpy()
         made, model = SAESettings.of(kind=how, **settings), session.model
         address = address or f"blocks.{model.config.layers // 2}.resid_post"
-        require_rows(model, address)
+        place = require_rows(model, address)
         corpus = await session.tuning.base_text()
         if corpus is None:
             raise DataError("features", "the text that the model learned from", "it is not here any more", "train on it anew")
         windows(corpus.train, model.config.context, 1, 0)  # a text too short is told before anything is lost
         self.forget()
         session.comparing.cancel()  # the adapter counts again
+        if hasattr(model.machine, "memory_bytes"):  # of a size that never changes, in a tab: as much as the model needs
+            from ..study.running import place_width
+            from ..study.sae_engine import need_bytes
+
+            width = place_width(place, model.config)[-1]
+            self._machine = await session.host.open_beside(need_bytes(width, made.features, made.batch))
         self._model, self._request, self._stopping, self._told = model, identity, False, 0.0
         self._going = self._steps(model, corpus, address, made)
 
@@ -83,7 +89,7 @@ class Features:
             yield {"what": "reading", "done": len(parts), "total": -(-len(rows) // max(1, model.config.batch))}
             if self._stopping:
                 return
-        trainer = trainer_on(model, np.concatenate(parts), address, made)
+        trainer = trainer_on(model, np.concatenate(parts), address, made, self._machine)
         del parts
         report = None
         while trainer.step < made.steps and not self._stopping:
@@ -92,13 +98,14 @@ class Features:
         if report is None:
             return
         self._trainer, autoencoder = trainer, trainer.autoencoder
-        survey, stopped = Survey(model, corpus.train, autoencoder, SEEN_TOKENS), self._stopping
+        survey, stopped = Survey(model, corpus.train, autoencoder, SEEN_TOKENS, machine=self._machine), self._stopping
         # Stopped while training, the rest is worth its seconds; stopped from here on, it makes do with what it has.
         self._stopping = False
         while survey.done < survey.total and not (self._stopping and survey.done):
             await survey.advance_async()
             yield {"what": "looking", "done": survey.done, "total": survey.total}
-        judge = Judge(model, corpus.validation if len(corpus.validation) >= model.config.context else corpus.train, autoencoder)
+        judged = corpus.validation if len(corpus.validation) >= model.config.context else corpus.train
+        judge = Judge(model, judged, autoencoder, machine=self._machine)
         while judge.done < judge.total and not (self._stopping and judge.done):
             await judge.advance_async()
             yield {"what": "judging", "done": judge.done, "total": judge.total}
@@ -157,6 +164,9 @@ class Features:
         going, self._going = self._going, None
         self._end_text("stopped")
         self._model = self._trainer = self._survey = None
+        if self._machine is not None:
+            self._machine.close()
+            self._machine = None
         if going is not None:
             self._session.emit("features.trained", reply_to=self._request, stopped=True, features=0)
 

@@ -14,11 +14,12 @@ from .weights import fetched
 class Beside:
     """Values by name, and graphs that become tapes at their first use. Raises DeviceError on an engine in half precision."""
 
-    def __init__(self, model) -> None:
-        self._machine = model.machine
+    def __init__(self, model, machine=None) -> None:
+        """machine: another than the model's, which nobody else uses, where that one has no room."""
+        self._machine = machine or model.machine
         if getattr(self._machine, "precision", "f32") != "f32":
             raise DeviceError("study", "an engine in single precision", "one in half precision came", 'open it with precision "f32"')
-        self._end = round_up(model.program.region_bytes()["cache"], ALIGN_BYTES)
+        self._end = 0 if machine else round_up(model.program.region_bytes()["cache"], ALIGN_BYTES)
         self.values: dict[str, Value] = {}
         self._plans: list = []
         self._tapes: list = []

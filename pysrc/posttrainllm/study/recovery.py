@@ -59,11 +59,11 @@ def _loss_nats(logits, tokens) -> float:
 class Judge:
     """`recovered`, batch by batch, for who has other work in between: advance_async until done is total, then verdict."""
 
-    def __init__(self, model, tokens, autoencoder: SparseAutoencoder, count: int = JUDGED_TOKENS, seed: int = 1) -> None:
+    def __init__(self, model, tokens, autoencoder: SparseAutoencoder, count: int = JUDGED_TOKENS, seed: int = 1, machine=None) -> None:
         self.model, self.autoencoder, self.done = model, autoencoder, 0
         self._place, self._out = require_rows(model, autoencoder.address), place_of(model.config, "logits")
         self._batches = batches(model, windows(tokens, model.config.context, count, seed))
-        self._engine = coder(model, autoencoder)
+        self._engine = coder(model, autoencoder, machine)
         self._losses, self._windows, self._seen = np.zeros(3), 0, []
         self._fired = np.zeros(autoencoder.features, np.int64)
         self._squared = 0.0

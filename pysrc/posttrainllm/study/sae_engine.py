@@ -7,6 +7,8 @@ and gradients of the decoder; gradients of the encoder.
 from __future__ import annotations
 
 from ..compile import Graph
+from ..dims import ELEMENT_BYTES
+from ..model.memory import RESERVE_BYTES
 from ..ops.lazy import np
 from .beside import Beside
 from .sae import SparseAutoencoder, sparse
@@ -15,8 +17,8 @@ from .sae import SparseAutoencoder, sparse
 class Products(Beside):
     """Gradients of batches of `rows` rows, for an autoencoder of C channels and F features."""
 
-    def __init__(self, model, channels: int, features: int, rows: int) -> None:
-        super().__init__(model)
+    def __init__(self, model, channels: int, features: int, rows: int, machine=None) -> None:
+        super().__init__(model, machine)
         c, f = channels, features
         self.add_values({
             "centred": (rows, c), "negative": (rows, c), "acts": (rows, f), "dpre": (rows, f),
@@ -62,8 +64,8 @@ CODED_ROWS = 512
 class Coder(Beside):
     """A trained autoencoder that encodes and decodes on the model's engine, CODED_ROWS rows at a time."""
 
-    def __init__(self, model, autoencoder: SparseAutoencoder) -> None:
-        super().__init__(model)
+    def __init__(self, model, autoencoder: SparseAutoencoder, machine=None) -> None:
+        super().__init__(model, machine)
         self._own = autoencoder
         c, f = autoencoder.channels, autoencoder.features
         self.add_values({"x": (CODED_ROWS, c), "acts": (CODED_ROWS, f), "encoder": (c, f), "encoder_bias": (f,), "decoder": (f, c), "bias": (c,)})
@@ -115,11 +117,17 @@ class Plain:
         return self._own.decode(acts)
 
 
-def coder(model, autoencoder: SparseAutoencoder) -> Coder | Plain:
-    """What encodes and decodes for a model's passes: its engine where that keeps to single precision."""
-    return Coder(model, autoencoder) if single(model) else Plain(autoencoder)
+def coder(model, autoencoder: SparseAutoencoder, machine=None) -> Coder | Plain:
+    """What encodes and decodes for a model's passes: `machine`, or its own, where that keeps to single precision."""
+    return Coder(model, autoencoder, machine) if single(machine or model.machine) else Plain(autoencoder)
 
 
-def single(model) -> bool:
-    """Whether a model's engine keeps numbers in single precision."""
-    return getattr(model.machine, "precision", "f32") == "f32"
+def single(machine) -> bool:
+    """Whether an engine keeps numbers in single precision."""
+    return getattr(machine, "precision", "f32") == "f32"
+
+
+def need_bytes(channels: int, features: int, rows: int) -> int:
+    """Of a machine for Products of `rows` rows and a Coder: their values and, at most, their arena."""
+    rows = max(rows, CODED_ROWS)
+    return ELEMENT_BYTES * (rows * (5 * channels + 5 * features) + 4 * channels * features + 4 * (channels + features)) + RESERVE_BYTES

@@ -63,9 +63,9 @@ async def sae_trainer_async(model, tokens, address: str, rows: int = ROWS, **set
     return trainer_on(model, await activations_async(model, tokens, address, rows, made.seed), address, made)
 
 
-def trainer_on(model, found, address: str, made: SAESettings) -> SAETrainer:
-    """A trainer on rows [N,C] read from the model, its products on the model's engine where that keeps to single precision."""
-    products = Products(model, found.shape[1], made.features, min(made.batch, len(found))) if single(model) else None
+def trainer_on(model, found, address: str, made: SAESettings, machine=None) -> SAETrainer:
+    """A trainer on rows [N,C] read from the model, its products on `machine` or the model's, where that keeps to single precision."""
+    products = Products(model, found.shape[1], made.features, min(made.batch, len(found)), machine) if single(machine or model.machine) else None
     return SAETrainer(found, made, address, products)
 
 

@@ -22,11 +22,11 @@ class Survey:
     Raises ConfigError, DataError.
     """
 
-    def __init__(self, model, tokens, autoencoder: SparseAutoencoder, count: int, seed: int = 2) -> None:
+    def __init__(self, model, tokens, autoencoder: SparseAutoencoder, count: int, seed: int = 2, machine=None) -> None:
         self.model, self.autoencoder = model, autoencoder
         self.rows = windows(tokens, model.config.context, count, seed)
         self._place = place_of(model.config, autoencoder.address)
-        self._engine = coder(model, autoencoder)
+        self._engine = coder(model, autoencoder, machine)
         self._most = np.zeros((len(self.rows), autoencoder.features), np.float32)  # by window
         self._fired = np.zeros(autoencoder.features, np.int64)
         self.done = 0
