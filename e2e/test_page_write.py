@@ -68,7 +68,7 @@ def test_what_else_could_have_come(open_page):
     pieces.nth(2).hover()
     expect(tip.locator(".tip-head")).to_have_count(2)
     expect(tip.locator(".tip-head").first).to_contain_text("\\xc3")
-    expect(tip.locator(".tip-head").first).to_contain_text("42th")
+    expect(tip.locator(".tip-head").first).to_contain_text("42nd")
     page.mouse.move(2, 2)
     expect(tip).to_be_hidden()
 
