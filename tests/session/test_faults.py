@@ -9,26 +9,12 @@ import pytest
 from posttrainllm.errors import DeviceLostError
 from posttrainllm.session import tuning as tunes
 
-from tests.session.test_engines import TwoEngines
-from tests.session.test_session import QUICK, running, scenario
+from tests.session.test_session import QUICK, scenario
 from tests.session.test_tuning import TUNE, listed, written
+from tests.session.test_tuning_engines import on_two_engines
 
 pytestmark = pytest.mark.native_only(reason="the loop below is CPython's; e2e/ runs the same Session in the tab")
 GONE = DeviceLostError("gpu", "it stays", "it went away", "reload")
-
-
-def on_two_engines(body):
-    """Run a test with a session that has the cpu engine and a GPU that can be told to fail."""
-
-    def test():
-        async def go():
-            async with running(TwoEngines("cpu", 1)) as asker:
-                await body(asker)
-
-        asyncio.run(go())
-
-    test.__name__, test.__doc__ = body.__name__, body.__doc__
-    return test
 
 
 @scenario

@@ -13,8 +13,8 @@ pytestmark = pytest.mark.native_only(reason="the loop below is CPython's; e2e/ r
 LONG = TUNE | {"training": {"steps": 100_000, "evaluate_every_steps": 100_000}}
 
 
-def scenario(body):
-    """Run a test with a session that has two engines, on the cpu one."""
+def on_two_engines(body):
+    """Run a test with a session that has the cpu engine, on which it is, and a GPU that can be told to fail."""
 
     def test():
         async def go():
@@ -27,7 +27,7 @@ def scenario(body):
     return test
 
 
-@scenario
+@on_two_engines
 async def test_a_tune_goes_on_on_another_engine(asker):
     await asker.trained()
     base = asker.session.model.weights_sha256()
@@ -47,7 +47,7 @@ async def test_a_tune_goes_on_on_another_engine(asker):
     assert model.weights_sha256([parameter.name for parameter in model.program.layout.frozen]) == base
 
 
-@scenario
+@on_two_engines
 async def test_preferences_go_on_on_another_engine(asker):
     await asker.trained()
     rows = [{"prompt": f"say {n}", "chosen": f"it is {n}", "rejected": f"no {n} at all"} for n in range(24)]
@@ -61,7 +61,7 @@ async def test_preferences_go_on_on_another_engine(asker):
     assert (await asker.wait("tune.stopped"))["reason"] == "stopped"
 
 
-@scenario
+@on_two_engines
 async def test_an_adapter_that_is_on_comes_along(asker):
     await tuned(asker)
     adapter_id = (await listed(asker))["chosen"]
@@ -80,7 +80,7 @@ async def test_an_adapter_that_is_on_comes_along(asker):
     assert await written(asker) == before
 
 
-@scenario
+@on_two_engines
 async def test_a_gpu_that_goes_away_in_a_tune(asker):
     await asker.trained()
     await asker.call("engine.use", "engine", name="webgpu")
@@ -101,7 +101,7 @@ async def test_a_gpu_that_goes_away_in_a_tune(asker):
     assert (await listed(asker))["chosen"] == stopped["adapter_id"]
 
 
-@scenario
+@on_two_engines
 async def test_a_gpu_that_goes_away_for_good_in_a_tune(asker):
     await asker.trained()
     await asker.call("engine.use", "engine", name="webgpu")
