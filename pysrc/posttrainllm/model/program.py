@@ -15,6 +15,7 @@ from ..dims import ALIGN_BYTES, ELEMENT_BYTES, PARTIAL_ELEMENTS
 from .config import GPTConfig
 from .gpt import STRENGTH, Cache, Layout, trace  # noqa: F401 - STRENGTH is one of the slots below
 from .lora import LoRAConfig, sites
+from .saving import PLAIN, Saving
 
 RECIPE = Value("recipe", (8,), "f32", "slots", 0)
 SEED = Value("seed", (2,), "i32", "slots", ALIGN_BYTES)
@@ -185,11 +186,15 @@ def merging(config: GPTConfig, lora: LoRAConfig) -> Pass:
 class Program:
     """All tapes of a config. `training=False` leaves out the step, gradients and moments.
 
-    With `lora` every tape applies an adapter, and `initial` and the step are about the adapter alone.
+    With `lora` every tape applies an adapter, and `initial` and the step are about the adapter alone. `saving` says how the step
+    earns memory. Raises ConfigError where it does not suit the config.
     """
 
-    def __init__(self, config: GPTConfig, training: bool = True, lora: LoRAConfig | None = None) -> None:
-        self.config, self.lora, self.layout = config, lora, Layout.of(config, lora)
+    def __init__(
+        self, config: GPTConfig, training: bool = True, lora: LoRAConfig | None = None, saving: Saving = PLAIN
+    ) -> None:
+        saving.require_fit(config)
+        self.config, self.lora, self.layout, self.saving = config, lora, Layout.of(config, lora), saving
         self.initial = initial_weights(config, training, lora)
         self.step = training_step(config, lora) if training else None
         self.evaluation = evaluation(config, lora)
