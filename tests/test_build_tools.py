@@ -20,7 +20,7 @@ if sys.platform == "emscripten":
 
 from posttrainllm.backends.gpu import shader
 
-from tools import check, corpus, dist, downloads, emscripten, engine, paths, runtime, serve, shell, venv
+from tools import check, corpus, dist, downloads, emscripten, engine, lock_requirements, paths, runtime, serve, shell, venv
 
 built = pytest.mark.skipif(not (paths.DIST / "precache.json").exists(), reason="dist/ is not built")
 
@@ -280,3 +280,19 @@ def test_the_page_is_put_together_of_its_parts():
     page = dist.app()["index.html"]
     assert b"<!-- part:" not in page and b'id="view-tune"' in page and b'id="tune-start"' in page
     assert not any(name.startswith("parts/") for name in dist.app())
+
+
+def test_the_peers_without_cuda_are_those_with_it_but_for_torchs_build():
+    whole, light = ((paths.REPO / "tools" / f"requirements-{name}.txt").read_text() for name in ("peers", "peers-cpu"))
+    assert lock_requirements.without_cuda(whole) == light
+    assert "torch==2.13.0+cpu" in light and not re.search(r"^(nvidia|cuda|triton)", light, re.M)
+
+
+def test_tests_go_without_peers_that_cannot_be_installed(monkeypatch, capsys):
+    def refuse(*names):
+        raise shell.BuildError("no such wheel")
+
+    monkeypatch.setattr(venv, "extra", refuse)
+    assert check.test_peers() and "no such wheel" in capsys.readouterr().out
+    with pytest.raises(shell.BuildError):
+        check.peers()

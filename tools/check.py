@@ -10,6 +10,7 @@ from tools import debian, downloads, paths, runtime, venv
 from tools.shell import BuildError, run, say
 
 KINDS = ("native", "pyodide", "browser")
+PEERS = ("peers-cpu", "peers")
 NO_TESTS = 5  # pytest's exit code when it found none
 
 
@@ -23,7 +24,7 @@ def split(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 def steps(arguments: list[str]) -> list:
     kinds, _ = split(arguments)
-    wanted = [("A Vulkan driver", vulkan)] if "native" in kinds else []
+    wanted = [("A Vulkan driver", vulkan), ("PyTorch, transformers, peft, gguf", test_peers)] if "native" in kinds else []
     return wanted + ([("Chromium", browser)] if {"browser", "pyodide"} & set(kinds) else [])
 
 
@@ -31,6 +32,20 @@ def vulkan() -> bool:
     """Mesa's lavapipe, a GPU played by the CPU, for tests/gpu; False where there is one, or where apt cannot install it:
     the tests then use what driver there is, or skip and say why."""
     return on_debian() and debian.need("libvulkan1", "mesa-vulkan-drivers")
+
+
+def peers() -> bool:
+    """What judges files, gradients and speed: with PyTorch without CUDA where pip knows such a wheel, else PyPI's."""
+    return venv.extra(*PEERS)
+
+
+def test_peers() -> bool:
+    """`peers`; where they cannot be had the tests that need them skip and say why."""
+    try:
+        return peers()
+    except BuildError as error:
+        say(f"      not to be had here, and the tests that need them are skipped: {error}")
+        return True
 
 
 def on_debian() -> bool:
@@ -65,6 +80,7 @@ def environment() -> dict[str, str]:
         "PTL_CHROMIUM": chromium() or "",
         "PYTHONPATH": str(paths.REPO),
         "PTL_GPU_REQUIRED": "1" if debian.installed("mesa-vulkan-drivers") else "",
+        "PTL_PEERS_REQUIRED": "1" if venv.has(*PEERS) else "",
     }
     path = [str(paths.venv() / "bin"), os.environ.get("PATH", ""), str(Path(node).parent)]
     return {**os.environ, **told, "PATH": ":".join(path)}
@@ -113,9 +129,9 @@ def main(arguments: list[str]) -> int:
 
 
 def bench_needs() -> bool:
-    """PyTorch without CUDA where pip knows such a wheel, else PyPI's; Chromium; jax-js."""
+    """Chromium; jax-js; PyTorch."""
     downloads.package("@jax-js/jax")
-    fresh = [browser(), venv.extra("bench-cpu", "bench")]
+    fresh = [browser(), peers()]
     return any(fresh)
 
 

@@ -23,18 +23,18 @@ TORCH_CPU = """torch==2.13.0+cpu \\
 
 
 def without_cuda(lock: str) -> str:
-    """The bench's lock with the CPU build of PyTorch and without what only CUDA needs."""
+    """The peers' lock with the CPU build of PyTorch and without what only CUDA needs."""
     blocks = re.split(r"^(?=\S)", lock, flags=re.M)
     kept = [block for block in blocks if not re.match(r"nvidia-|cuda-|triton|torch==", block)]
     return "".join(kept) + TORCH_CPU
 
 
 def main() -> None:
-    for name in ("requirements", "requirements-node", "requirements-bench"):
+    for name in ("requirements", "requirements-node", "requirements-peers"):
         command = ["uv", "pip", "compile", *OPTIONS, *sys.argv[1:], f"{name}.in", "-o", f"{name}.txt"]
         subprocess.run(command, cwd=TOOLS, check=True, stdout=subprocess.DEVNULL)
-    lock = (TOOLS / "requirements-bench.txt").read_text()
-    (TOOLS / "requirements-bench-cpu.txt").write_text(without_cuda(lock))
+    lock = (TOOLS / "requirements-peers.txt").read_text()
+    (TOOLS / "requirements-peers-cpu.txt").write_text(without_cuda(lock))
 
 
 if __name__ == "__main__":

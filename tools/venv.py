@@ -91,16 +91,20 @@ def install(*arguments: str, check: bool = True) -> int:
     return run([str(python()), *PIP, "install", "-q", *arguments], "pip", check=check)
 
 
+def has(*names: str) -> bool:
+    """Whether one of these lock files is installed as it stands."""
+    return any(stamped(name, digest(LOCKS / f"requirements-{name}.txt")) for name in names)
+
+
 def extra(*names: str) -> bool:
-    """Install the first of these lock files (node; bench-cpu or bench) that can be had; False when one is in already."""
-    keys = {name: digest(LOCKS / f"requirements-{name}.txt") for name in names}
-    if any(stamped(name, key) for name, key in keys.items()):
+    """Install the first of these lock files (node; peers-cpu or peers) that can be had; False when one is in already."""
+    if has(*names):
         return False
-    for name, key in keys.items():
-        lock = str(LOCKS / f"requirements-{name}.txt")
+    for name in names:
+        lock = LOCKS / f"requirements-{name}.txt"
         last = name == names[-1]
-        if install("--require-hashes", "--only-binary", ":all:", "-r", lock, check=last) == 0:
-            stamp(name, key)
+        if install("--require-hashes", "--only-binary", ":all:", "-r", str(lock), check=last) == 0:
+            stamp(name, digest(lock))
             return True
     raise AssertionError("the last of the names either installs or raises")
 
