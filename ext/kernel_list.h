@@ -34,4 +34,6 @@
   K(dpo, "ST", "", "losses<2ST reference<2S beta<1 margins>S loss>2")                                                  \
   K(dpo_backward, "ST", "", "margins<S beta<1 dloss<1 dlosses>2ST")                                                    \
   K(cross_entropy_backward_rows, "RV", "", "logits<RV targets<R lse<R dlosses<R dlogits>RV")                           \
-  K(blend, "N", "", "factor<N given<N y>N")
+  K(blend, "N", "", "factor<N given<N y>N")                                                                            \
+  K(gelu_erf, "N", "", "x<N y>N")                                                                                      \
+  K(gelu_erf_backward, "N", "", "dy<N x<N dx>N")

@@ -1,6 +1,6 @@
 """The ops: one file each, forward beside backward, in the order that gives kernels their ids on the tape."""
 
-from . import add, attention, blend, cross_entropy, dpo, embedding, gelu, layernorm, linear, lora, unembed
+from . import add, attention, blend, cross_entropy, dpo, embedding, gelu, gelu_erf, layernorm, linear, lora, unembed
 from .adamw import ADAMW
 from .fill import FILL
 from .grad_norm import GRAD_NORM
@@ -20,6 +20,7 @@ OPS: dict[str, Op] = {
         cross_entropy.OP,
         lora.OP,
         dpo.OP,
+        gelu_erf.OP,
     )
 }
 
@@ -36,6 +37,8 @@ _LATER: tuple[Kernel, ...] = (
     dpo.DPO_BACKWARD,
     cross_entropy.CROSS_ENTROPY_BACKWARD_ROWS,
     blend.BLEND,
+    gelu_erf.GELU_ERF,
+    gelu_erf.GELU_ERF_BACKWARD,
 )
 _FIRST = (FILL, NORMAL, *(kernel for op in OPS.values() for kernel in (op.forward, *op.backward)), GRAD_NORM, ADAMW)
 KERNELS: tuple[Kernel, ...] = (*(kernel for kernel in _FIRST if kernel not in _LATER), *_LATER)

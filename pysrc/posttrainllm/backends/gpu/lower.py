@@ -198,6 +198,8 @@ LOWER: dict[str, Callable[[Call], Iterator[Dispatch]]] = {
     "gelu_backward": flat("dy x dx"),
     "add": flat("a b y"),
     "blend": flat("factor given y"),
+    "gelu_erf": flat("x y"),
+    "gelu_erf_backward": flat("dy x dx"),
     "unembed": _product("x wte", "logits", "R", "V", "C"),
     "unembed_backward_input": _product("dlogits wte", "dx", "R", "C", "V"),
     "unembed_backward_weight": _product("x dlogits", "dwte", "V", "C", "R"),

@@ -38,6 +38,8 @@ HALF_ARGUMENTS = {
         "layernorm_backward_input": "dy x dx",
         "cross_entropy_backward_rows": "dlogits",
         "blend": "y",
+        "gelu_erf": "x y",
+        "gelu_erf_backward": "dy x dx",
     }.items()
 }
 """Arguments stored in half precision where the precision is f16. All others stay f32, and so does every sum."""
