@@ -52,6 +52,17 @@ async function boot() {
 /** Both the corpus and the plan warn, with the numbers of two models. */
 const small = (parameters) => (textBytes < 20000 ? [`This text is small for the model: ${textBytes} training tokens against ${parameters} parameters.`] : []);
 
+/** Ways of sparing memory, quickest first, and the one that is taken: what was asked for, else the first that fits. */
+function savings(config, parameters, asked) {
+  const way = (name, saving, share, extra_time) => {
+    const total_bytes = parameters * 16 + 1e7 + 3e7 * share;
+    return { name, saving: { micro_batches: 1, recompute: 0, moments: 'f32', ...saving }, total_bytes, extra_time, fits: total_bytes < (scenario.room_bytes ?? 4e9) };
+  };
+  const choices = [way('plain', {}, 1, 0), way('recompute', { recompute: config.layers }, 0.3, 0.31), way('8bit', { moments: '8bit' }, 1, 0)];
+  const same = (one) => asked && Object.entries(one.saving).every(([key, value]) => asked[key] === value);
+  return { choices, taken: choices.find(same) ?? choices.find((one) => one.fits) ?? choices[0] };
+}
+
 /** Why settings cannot be used, or undefined. */
 function refused(settings) {
   if (!(settings.steps <= 1e7)) return `training: steps is a whole number from 1 to 10,000,000; ${settings.steps} came; change it.`;
@@ -143,13 +154,15 @@ const handlers = {
     const config = request.config ?? presets[request.preset];
     if (config.channels % config.heads) { failed(request, `${config.heads} heads do not divide a width of ${config.channels}: use a width that is a multiple of the heads.`); return; }
     const parameters = config.parameters ?? 256 * config.channels + config.context * config.channels + config.layers * (12 * config.channels ** 2 + 13 * config.channels) + 2 * config.channels;
-    const total = parameters * 16 + 4e7;
+    const ways = savings(config, parameters, request.saving);
+    const total = ways.taken.total_bytes;
     const steps = request.training?.steps ?? training.steps;
     const refusal = refused({ ...training, ...request.training });
     if (refusal) { failed(request, refusal); return; }
-    const fits = total < 4e9;
+    const { fits } = ways.taken;
     post({ kind: 'planned', reply_to: request.id, parameters, fits, reason: fits ? undefined : 'This model needs more memory than the 4.0 GB a tab can have. A smaller width or batch would fit.',
-      memory: { weights_bytes: parameters * 4, gradients_bytes: parameters * 4, moments_bytes: parameters * 8, activations_bytes: 3e7, other_bytes: 1e7, total_bytes: total },
+      memory: { weights_bytes: parameters * 4, gradients_bytes: parameters * 4, moments_bytes: parameters * 8, activations_bytes: total - parameters * 16 - 1e7, other_bytes: 1e7, total_bytes: total },
+      saving: ways.taken.saving, layers: config.layers, batch: config.batch, choices: ways.choices,
       ms_per_step_estimate: 95, seconds_estimate: steps * 0.095, tokens_per_step: 2048, passes_over_corpus: (steps * 2048) / 1e6, warnings: small(parameters) });
   },
   'train.start'(request) {

@@ -6,6 +6,7 @@ import corpus
 import fmt
 import notices
 import recipe
+import saving
 import state
 import wire
 from dom import chosen, el, empty, make, number, on, sentences, show, text
@@ -14,7 +15,7 @@ from dom import chosen, el, empty, make, number, on, sentences, show, text
 EARLY_NAMES = ["tiny", "small", "medium", "large", "xl", "huge", "massive", "mega"]
 FIELDS = [("layers", "Layers", 4), ("channels", "Width (channels)", 128), ("heads", "Heads", 4), ("context", "Context, in tokens", 128)]
 MEMORY = [("weights_bytes", "Weights"), ("gradients_bytes", "Gradients"), ("moments_bytes", "AdamW’s two moments"),
-          ("activations_bytes", "Activations"), ("other_bytes", "Other"), ("total_bytes", "Together")]
+          ("activations_bytes", "Activations"), ("scratch_bytes", "Scratch"), ("other_bytes", "Other"), ("total_bytes", "Together")]
 
 _timer = None
 _latest = 0
@@ -23,7 +24,13 @@ _refused = False  # the worker, or a field, says no to the present choice; dismi
 
 
 def choice():
-    """The size part of a request: {"preset": name} or {"config": {…}}. Raises ValueError with a sentence."""
+    """The size part of a request: {"preset": name} or {"config": {…}}, and how memory is spared. Raises ValueError with a sentence."""
+    fields = _model()
+    fields.update(saving.fields())
+    return fields
+
+
+def _model():
     name = chosen("preset") or "medium"
     batch = recipe.batch()
     if name == "custom":
@@ -99,6 +106,7 @@ def _facts(plan):
     state.plan = plan
     memory = (plan or {}).get("memory") or {}
     show("plan-memory-box", bool(memory))
+    saving.draw(plan)
     if plan is None:
         text("plan-facts", fmt.DASH)
         text("plan-estimate", "")
@@ -123,7 +131,7 @@ def _facts(plan):
     _warn(warnings)
     empty("plan-memory")
     for key, name in MEMORY:
-        if memory.get(key) is not None:
+        if memory.get(key) is not None and not (key == "scratch_bytes" and not memory[key]):
             row = make("div")
             row.appendChild(make("dt", name))
             row.appendChild(make("dd", fmt.size(memory[key])))
@@ -185,6 +193,7 @@ def _engine(event):
 
 def start():
     _draw(EARLY_NAMES)
+    saving.start(request)
     for key, name, default in FIELDS:
         field = make("div", cls="field")
         field.appendChild(make("label", name, **{"for": "size-" + key}))
