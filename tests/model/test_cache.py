@@ -20,6 +20,7 @@ st = hypothesis.strategies
 CONFIGS = {
     "odd": GPTConfig(layers=2, channels=30, heads=3, context=37, vocabulary=61, batch=1),
     "three tiles of keys": GPTConfig(layers=2, channels=32, heads=1, context=150, vocabulary=300, batch=1),
+    "a head of its own, exact gelu": GPTConfig(2, 30, 3, 37, 61, 1, tied=False, activation="gelu", hidden=50),
     "many heads": GPTConfig(layers=1, channels=64, heads=4, context=70, vocabulary=256, batch=1),
 }
 EPS = 2.0**-23

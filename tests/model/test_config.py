@@ -44,6 +44,8 @@ def test_parameter_counts_are_exact(preset):
 @pytest.mark.parametrize("name", LIMITS)
 @pytest.mark.parametrize("value", [0, -1, 2.0, True, "8", None, 10**9])
 def test_a_size_out_of_range_is_named_with_its_value(name, value):
+    if (name, value) == ("hidden", None):
+        pytest.skip("a width that is not given is 4·C")
     with pytest.raises(ConfigError) as caught:
         GPTConfig(**GOOD | {name: value})
     assert caught.value.code == "E-CONFIG"
@@ -67,7 +69,28 @@ def test_the_limits_themselves_are_allowed(name):
 
 def test_derived_widths():
     config = GPTConfig(**GOOD)
-    assert (config.head_width, config.hidden) == (16, 192)
+    assert (config.head_width, config.hidden, config.head) == (16, 192, "wte.weight")
+
+
+UNUSUAL = {"tied": False, "activation": "gelu", "hidden": 100}
+
+
+@pytest.mark.parametrize("changes", [{name: value} for name, value in UNUSUAL.items()] + [UNUSUAL])
+def test_other_shapes_are_counted_and_kept(changes):
+    """A head of its own, the exact GELU and an MLP of any width; what GPT-2 has itself is not written down."""
+    config = GPTConfig(**GOOD | changes)
+    assert sum(size(p.shape) for p in parameters(config)) == config.parameter_count()
+    assert GPTConfig.from_dict(config.to_dict()) == config == config.with_batch(16)
+    assert config.to_dict() == GPTConfig(**GOOD).to_dict() | changes
+    assert GPTConfig(**GOOD, hidden=192) == GPTConfig(**GOOD)
+    heads = [p for p in parameters(config) if p.name == "lm_head.weight"]
+    assert len(heads) == (0 if config.tied else 1) and all(p.decayed and p.shape == (256, 48) for p in heads)
+
+
+@pytest.mark.parametrize(("changes", "message"), [({"tied": 1}, "tied is true or false; 1 came"), ({"activation": "relu"}, "gelu_new, gelu; 'relu' came"), ({"activation": []}, "one of gelu_new, gelu; ")])
+def test_unusual_settings_that_are_none(changes, message):
+    with pytest.raises(ConfigError, match=message.replace("[", r"\[")):
+        GPTConfig(**GOOD | changes)
 
 
 def test_an_unknown_preset_lists_the_known():
@@ -90,5 +113,5 @@ def test_plain_json_and_back():
 
 @pytest.mark.parametrize("settings", [GOOD | {"depth": 3}, {"layers": 2}, {}])
 def test_unknown_and_missing_names(settings):
-    with pytest.raises(ConfigError, match="settings are batch, channels, context, heads, layers, vocabulary"):
+    with pytest.raises(ConfigError, match="settings are activation, batch, channels, context, heads, hidden, layers, tied, vocabulary"):
         GPTConfig.from_dict(settings)

@@ -1,5 +1,7 @@
 """The whole model's gradient in the judge, against differences of its loss; the step's own tape is judged."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,19 +16,30 @@ from tests.helpers.models import Model, batch, recipe
 CONFIG = GPTConfig(layers=2, channels=12, heads=3, context=7, vocabulary=19, batch=2)
 TOKENS, TARGETS = batch(CONFIG, 3)
 NAMES = [p.name for p in Layout.of(CONFIG).parameters]
+OTHER = replace(CONFIG, tied=False, activation="gelu", hidden=31)
+OTHER_NAMES = ["wte.weight", "lm_head.weight", "blocks.0.mlp.fc.weight", "blocks.1.mlp.fc.bias", "blocks.1.mlp.proj.weight"]
 
 
 @pytest.fixture(scope="module")
 def trained():
+    return judged(CONFIG)
+
+
+@pytest.fixture(scope="module")
+def trained_other():
+    return judged(OTHER)
+
+
+def judged(config):
     """Weights away from their start (biases not 0), the step's gradients there, and the loss as a function."""
-    model = Model(ReferenceMachine(), CONFIG)
+    model = Model(ReferenceMachine(), config)
     rng = np.random.default_rng(0)
     for value in model.program.layout.values().values():
         model.write(value, model.read(value) + 0.3 * rng.standard_normal(value.shape))
     model.step(TOKENS, TARGETS, recipe(1, 0.0))
-    graph, weights = Graph(), Program(CONFIG).layout.values()
+    graph, weights = Graph(), Program(config).layout.values()
     step = model.program.step
-    named = trace(graph, CONFIG, weights, step.tokens, CONFIG.batch, CONFIG.context)
+    named = trace(graph, config, weights, step.tokens, CONFIG.batch, CONFIG.context)
     rows = {"R": CONFIG.batch * CONFIG.context, "V": CONFIG.vocabulary}
     graph.call("cross_entropy", rows, logits=named["logits"], targets=step.targets, loss=LOSS)
     start = {weights[name]: value for name, value in model.weights().items()}
@@ -41,6 +54,12 @@ def trained():
 @pytest.mark.parametrize("name", NAMES)
 def test_every_gradient_of_the_model(trained, name):
     weights, gradients, loss = trained
+    check_gradient(name, lambda x: loss(name, x), weights[name], gradients[name], trials=2)
+
+
+@pytest.mark.parametrize("name", OTHER_NAMES)
+def test_with_a_head_of_its_own_and_the_exact_gelu(trained_other, name):
+    weights, gradients, loss = trained_other
     check_gradient(name, lambda x: loss(name, x), weights[name], gradients[name], trials=2)
 
 

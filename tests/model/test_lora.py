@@ -10,7 +10,7 @@ from posttrainllm.model.adapted import lora
 from posttrainllm.model.config import GPTConfig
 from posttrainllm.model.gpt import Layout
 from posttrainllm.model.live import GPT
-from posttrainllm.model.lora import Adapter, LoRAConfig, shapes, sites
+from posttrainllm.model.lora import Adapter, LoRAConfig, shapes, sites, sizes_of
 from tests.helpers.machines import open_once
 from tests.helpers.models import batch, recipe
 from tests.model.test_cache import CONFIGS, logits, made, same, tokens_of, whole
@@ -24,7 +24,7 @@ EPS = 2.0**-23
 def random_adapter(config, lora=DEFAULT, seed=0, base_sha256="", scale=0.3):
     rng = np.random.default_rng(seed)
     weights = {name: (scale * rng.standard_normal(shape)).astype("<f4").tobytes() for name, shape in shapes(config, lora).items()}
-    return Adapter(f"adapter {seed}", lora, {"layers": config.layers, "channels": config.channels}, base_sha256, weights)
+    return Adapter(f"adapter {seed}", lora, sizes_of(config), base_sha256, weights)
 
 
 def beside(machine):

@@ -22,6 +22,7 @@ CONFIGS = {
     "one head, one layer": GPTConfig(layers=1, channels=20, heads=1, context=33, vocabulary=17, batch=2),
     "one token": GPTConfig(layers=2, channels=24, heads=4, context=1, vocabulary=50, batch=5),
     "tiny": GPTConfig.preset("tiny", batch=4),
+    "a head of its own, exact gelu": GPTConfig(2, 30, 3, 11, 61, 3, tied=False, activation="gelu", hidden=50),
     "wide": GPTConfig(layers=1, channels=264, heads=3, context=40, vocabulary=300, batch=1),
 }
 STEPS = 50

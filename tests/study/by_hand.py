@@ -1,5 +1,7 @@
 """A GPT in a page of NumPy, float64, sharing nothing with the package but the weights: what stands at every address."""
 
+import math
+
 import numpy as np
 
 from posttrainllm.model.live import GPT
@@ -32,6 +34,13 @@ def normalised(x, weight, bias):
     return (x - mean) / np.sqrt(variance + 1e-5) * weight + bias
 
 
+def gelu(x, activation):
+    """The tanh form, or the exact one."""
+    if activation == "gelu":
+        return x * np.vectorize(lambda value: 0.5 * math.erfc(-value / math.sqrt(2)))(x)
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
 def forward(weights, config, tokens, instead=None):
     """Every address of one sequence, [T,…]; `instead` maps an address to a function of what stands there."""
     instead, found = instead or {}, {}
@@ -62,7 +71,7 @@ def forward(weights, config, tokens, instead=None):
         found[f"{block}.attn.result"] = np.einsum("thd,hdc->thc", z, weights[f"{block}.attn.proj.weight"].reshape(heads, width, -1))
         x = at(f"{block}.resid_mid", x + at(f"{block}.attn.out", out))
         pre = at(f"{block}.mlp.pre", linear(norm(x, f"{block}.ln_2"), f"{block}.mlp.fc"))
-        post = at(f"{block}.mlp.post", 0.5 * pre * (1 + np.tanh(np.sqrt(2 / np.pi) * (pre + 0.044715 * pre**3))))
+        post = at(f"{block}.mlp.post", gelu(pre, config.activation))
         x = at(f"{block}.resid_post", x + at(f"{block}.mlp.out", linear(post, f"{block}.mlp.proj")))
-    at("logits", norm(x, "ln_f") @ weights["wte.weight"].T)
+    at("logits", norm(x, "ln_f") @ weights["wte.weight" if config.tied else "lm_head.weight"].T)
     return found

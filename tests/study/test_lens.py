@@ -11,6 +11,7 @@ from tests.study.by_hand import forward as by_hand
 from tests.study.by_hand import made, normalised, weights_of
 
 CONFIG = GPTConfig(layers=2, channels=24, heads=3, context=20, vocabulary=61, batch=2)
+OTHER = GPTConfig(layers=2, channels=24, heads=3, context=20, vocabulary=61, batch=2, tied=False, activation="gelu", hidden=50)
 TOKENS = [7, 3, 3, 60, 0, 12, 7, 3, 41, 5, 5]
 NEAR = 1e-5
 
@@ -27,12 +28,19 @@ def model(any_machine):
 
 def seen_through(model, stream):
     weights = weights_of(model)
-    return normalised(stream, weights["ln_f.weight"], weights["ln_f.bias"]) @ weights["wte.weight"].T
+    return normalised(stream, weights["ln_f.weight"], weights["ln_f.bias"]) @ weights[model.config.head].T
+
+
+def test_a_head_of_its_own_is_what_the_lens_and_the_parts_look_through(any_machine):
+    model = made(any_machine, OTHER)
+    test_the_lens_is_ln_f_and_the_unembedding_at_each_layer(model, False)
+    adds = study.contributions(model, TOKENS)
+    assert np.allclose(adds.contribution.sum(0), adds.logits, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("mid", [False, True])
 def test_the_lens_is_ln_f_and_the_unembedding_at_each_layer(model, mid):
-    found, there = study.logit_lens(model, TOKENS, top=3, mid=mid), by_hand(weights_of(model), CONFIG, TOKENS)
+    found, there = study.logit_lens(model, TOKENS, top=3, mid=mid), by_hand(weights_of(model), model.config, TOKENS)
     names = ["embed", *(f"blocks.{layer}.{part}" for layer in range(2) for part in (("resid_mid", "resid_post") if mid else ("resid_post",)))]
     assert len(found.layers) == len(names) == len(found.loss_nats)
     for row, name in enumerate(names):

@@ -14,6 +14,7 @@ from tests.study.by_hand import forward as by_hand
 from tests.study.by_hand import made, weights_of
 
 CONFIG = GPTConfig(layers=2, channels=24, heads=3, context=20, vocabulary=61, batch=2)
+OTHER = GPTConfig(layers=2, channels=24, heads=3, context=20, vocabulary=61, batch=2, tied=False, activation="gelu", hidden=50)
 TOKENS = [7, 3, 3, 60, 0, 12, 7, 3, 41, 5, 5]
 EPS = 2.0**-23
 STORED = [name for name, place in study.places(CONFIG).items() if not place.derived and place.replaceable]
@@ -40,11 +41,12 @@ def near(got, expected, times=NEAR):
     return np.abs(got[finite] - expected[finite]).max() <= times * np.abs(expected[finite]).max()
 
 
-def test_every_address_holds_what_it_says(any_machine):
-    model = made(any_machine, CONFIG)
-    found, expected = study.run(model, TOKENS, taps="*"), by_hand(weights_of(model), CONFIG, TOKENS)
+@pytest.mark.parametrize("config", [CONFIG, OTHER], ids=["as GPT-2", "a head of its own, exact gelu"])
+def test_every_address_holds_what_it_says(any_machine, config):
+    model = made(any_machine, config)
+    found, expected = study.run(model, TOKENS, taps="*"), by_hand(weights_of(model), config, TOKENS)
     rest = {name for name in found if name.endswith(("mean", "rstd"))}
-    assert set(found) - rest == set(expected) and len(rest) == 2 * (2 * CONFIG.layers + 1)
+    assert set(found) - rest == set(expected) and len(rest) == 2 * (2 * config.layers + 1)
     for name, array in expected.items():
         assert found[name].shape == array.shape, name
         assert near(found[name], array, 1e-13 if any_machine.name == "reference" else NEAR), name

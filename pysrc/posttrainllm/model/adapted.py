@@ -15,7 +15,7 @@ from ..dims import ALIGN_BYTES, ELEMENT_BYTES, product, round_up
 from ..errors import ConfigError, DeviceError
 from ..waiting import now
 from .gpt import STRENGTH
-from .lora import Adapter, LoRAConfig, sites
+from .lora import Adapter, LoRAConfig, sites, sizes_of
 from .program import Program, merging
 from .weights import require_finite
 
@@ -46,8 +46,7 @@ class Adapted:
         for parameter in layout.trainable:
             start = layout.offsets_bytes[parameter.name] - layout.frozen_bytes
             weights[parameter.name] = bytes(tail[start : start + product(parameter.shape) * ELEMENT_BYTES])
-        sizes = {"layers": self.config.layers, "channels": self.config.channels}
-        return Adapter(self._adapter_name, self.lora, sizes, await self.base_sha256_async(), weights)
+        return Adapter(self._adapter_name, self.lora, sizes_of(self.config), await self.base_sha256_async(), weights)
 
     @property
     def strength(self) -> float:

@@ -1,4 +1,4 @@
-"""GPT-2's shape: pre-LN blocks, learned positions, biases, GELU, a 4× MLP, a head tied to the token embedding.
+"""GPT-2's shape: pre-LN blocks, learned positions, biases, GELU, a 4× MLP, a head tied to the token embedding or of its own.
 
 `parameters` lists the weights; `trace` runs the model once on symbols and gives its Graph.
 Addresses: parameters end in .weight or .bias; activations are `embed`, `blocks.i.ln_1`, `blocks.i.attn.qkv`,
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ..compile.graph import Graph, Value
 from ..dims import ALIGN_BYTES, ELEMENT_BYTES, product, round_up
 from . import lora as adapters
-from .config import GPTConfig
+from .config import ACTIVATIONS, GPTConfig
 from .lora import LoRAConfig
 
 INIT_STD = 0.02
@@ -66,6 +66,8 @@ def parameters(config: GPTConfig) -> list[Parameter]:
         weight(f"{block}.mlp.proj", (f, c), residual)
         vector(f"{block}.mlp.proj.bias", c)
     norm("ln_f")
+    if not config.tied:
+        weight("lm_head", (config.vocabulary, c))
     return [p for p in found if p.decayed] + [p for p in found if not p.decayed]
 
 
@@ -215,7 +217,7 @@ def trace(
         x = add(x, linear(y, f"{block}.attn.proj", f"{block}.attn.out", c, c), f"{block}.resid_mid")
         h = layernorm(x, f"{block}.ln_2")
         pre = linear(h, f"{block}.mlp.fc", f"{block}.mlp.pre", c, f)
-        post = op("gelu", f"{block}.mlp.post", {"N": product(pre.shape)}, x=pre)
+        post = op(ACTIVATIONS[config.activation], f"{block}.mlp.post", {"N": product(pre.shape)}, x=pre)
         x = add(x, linear(post, f"{block}.mlp.proj", f"{block}.mlp.out", f, c), f"{block}.resid_post")
-    op("unembed", "logits", x=layernorm(x, "ln_f"), wte=weights["wte.weight"])
+    op("unembed", "logits", x=layernorm(x, "ln_f"), wte=weights[config.head])
     return named

@@ -108,6 +108,12 @@ def sites(config: GPTConfig, lora: LoRAConfig) -> Iterator[Site]:
             yield Site(f"blocks.{layer}.{target}", f"blocks.{layer}.{linear}", inputs, outputs, first, columns)
 
 
+def sizes_of(config: GPTConfig) -> dict[str, int]:
+    """What an Adapter keeps of the model it fits: layers, channels, and hidden where that is not 4·C."""
+    own = {"layers": config.layers, "channels": config.channels}
+    return own if config.hidden == 4 * config.channels else own | {"hidden": config.hidden}
+
+
 def shapes(config: GPTConfig, lora: LoRAConfig) -> dict[str, tuple[int, int]]:
     """Shape of every weight of an adapter by its address, in the flat buffers' order."""
     found = {}
@@ -146,7 +152,7 @@ class Adapter:
     def sizes(self) -> GPTConfig:
         """A model's config of the sizes that it fits."""
         layers, channels = self.model["layers"], self.model["channels"]
-        return GPTConfig(layers, channels, heads=1, context=1)
+        return GPTConfig(layers, channels, heads=1, context=1, hidden=self.model.get("hidden"))
 
     @property
     def parameter_count(self) -> int:
@@ -159,13 +165,20 @@ class Adapter:
 
     def require_fit(self, config: GPTConfig, base_sha256: str = "") -> None:
         """Raise ConfigError where it was made for other sizes, or for another base of the same sizes."""
-        place, sizes = f"adapter {self.name}", (config.layers, config.channels)
-        own = self.model["layers"], self.model["channels"]
-        if own != sizes:
+        place, own = f"adapter {self.name}", self.sizes
+        if (own.layers, own.channels) != (config.layers, config.channels):
             raise ConfigError(
                 place,
-                f"it changes a model of {own[0]} layers and {own[1]} channels",
-                f"one of {sizes[0]} layers and {sizes[1]} channels came",
+                f"it changes a model of {own.layers} layers and {own.channels} channels",
+                f"one of {config.layers} layers and {config.channels} channels came",
+                "choose the model it was made on",
+            )
+        inner = {"mlp.fc", "mlp.proj"} & set(self.config.targets)
+        if inner and own.hidden != config.hidden:
+            raise ConfigError(
+                place,
+                f"it changes an MLP {own.hidden:,} wide",
+                f"one {config.hidden:,} wide came",
                 "choose the model it was made on",
             )
         if self.base_sha256 and base_sha256 and self.base_sha256 != base_sha256:

@@ -115,6 +115,7 @@ def _own(text: str, found: dict) -> Adapter:
     try:
         about = parse(text.encode("utf-8", "surrogatepass"), 8, f"its metadata {ABOUT}")
         lora, sizes = LoRAConfig.from_dict(about["lora"]), {key: about["model"][key] for key in ("layers", "channels")}
+        sizes |= {"hidden": about["model"]["hidden"]} if "hidden" in about["model"] else {}
         model = GPTConfig(**sizes, heads=1, context=1)
         name, base = str(about["name"]), str(about["base_sha256"])
     except (Refused, ConfigError, KeyError, TypeError) as error:
@@ -167,9 +168,12 @@ def _foreign(found: dict, settings: dict, name: str, layers: int | None) -> Adap
     rank, scaling, rslora = max(each for each, _ in cuts.values()), next(iter(scalings.values())), settings["use_rslora"]
     targets = tuple(dict.fromkeys(target for _, cut in cuts.values() for target, _ in cut))
     alpha = scaling * (math.sqrt(rank) if rslora else rank)
-    (_, module), pair = next(iter(found.items()))
-    channels = pair["A"][0][1] // (4 if module == "mlp.proj" else 1)
-    sizes = {"layers": layers or 1 + max(layer for layer, _ in found), "channels": channels}
+    widths = {module: (pair["A"][0][1], pair["B"][0][0]) for (_, module), pair in found.items()}
+    module, (inputs, outputs) = next(iter(widths.items()))
+    sizes = {"layers": layers or 1 + max(layer for layer, _ in found), "channels": outputs if module == "mlp.proj" else inputs}
+    hidden = widths["mlp.fc"][1] if "mlp.fc" in widths else widths.get("mlp.proj", (0, 0))[0]
+    if hidden and hidden != 4 * sizes["channels"]:
+        sizes["hidden"] = hidden
     try:
         lora = LoRAConfig(rank, int(alpha) if float(alpha).is_integer() else alpha, targets, rslora)
         expected = list(sites(GPTConfig(**sizes, heads=1, context=1), lora))

@@ -83,7 +83,7 @@ async def tuned_logits_async(model, tokens, tuned):
     """As `lens_logits_async`, each row through its map of a TunedLens first; in NumPy."""
     rows = _residuals(model.config, False)
     there = await Run(model, tokens[None]).values(frozenset(value for _, value in rows))
-    gain, shift, wte = [await weight_async(model, name) for name in ("ln_f.weight", "ln_f.bias", "wte.weight")]
+    gain, shift, head = [await weight_async(model, name) for name in ("ln_f.weight", "ln_f.bias", model.config.head)]
     for name, value in rows[:-1]:
         x = tuned(value, there[value][0].astype(np.float64))
         x = x - x.mean(-1, keepdims=True)
@@ -159,9 +159,9 @@ async def contributions_async(model, text, position: int = -1, targets=None, hea
     wanted = ["embed", "logits", "ln_f.mean", "ln_f.rstd", "blocks.*.mlp.out", "blocks.*.attn.result" if heads else "blocks.*.attn.out"]
     found = await Run(model, tokens[None]).read(chosen(model.config, wanted))
     there = {name: each[0, position].astype(np.float64) for name, each in found.items()}
-    weight = {name: await weight_async(model, name) for name in ("wte.weight", "wpe.weight", "ln_f.weight", "ln_f.bias")}
+    weight = {name: await weight_async(model, name) for name in {"wte.weight", "wpe.weight", "ln_f.weight", "ln_f.bias", model.config.head}}
     targets = _best(there["logits"][None], 5)[0] if targets is None else _targets(model, targets)
-    directions = weight["wte.weight"][targets].T
+    directions = weight[model.config.head][targets].T
     parts = [("token", weight["wte.weight"][tokens[position]]), ("position", weight["wpe.weight"][position])]
     for layer in range(model.config.layers):
         if heads:

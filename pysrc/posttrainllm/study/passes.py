@@ -79,7 +79,7 @@ def build(program, batch: int, time: int, kept: frozenset[str], changed: frozens
     rows = {"R": batch * time, "C": config.channels, "V": config.vocabulary}
     for name in lens:
         node = graph.call("layernorm", rows, out=f"lens.{name}.ln_f", x=values[name], weight=weights["ln_f.weight"], bias=weights["ln_f.bias"])
-        node = graph.call("unembed", rows, out=f"lens.{name}", x=node.arg("y"), wte=weights["wte.weight"])
+        node = graph.call("unembed", rows, out=f"lens.{name}", x=node.arg("y"), wte=weights[config.head])
         outputs[f"lens.{name}"] = node.arg("logits")
     for value in outputs.values():
         value.keep = True

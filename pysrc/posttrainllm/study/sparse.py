@@ -130,7 +130,7 @@ async def features_async(
     promoted = None
     if place.dims == "TC":
         decoder = autoencoder.decoder - autoencoder.decoder.mean(1, keepdims=True)  # ln_f takes the mean away
-        promoted = decoder @ ((await weight_async(model, "wte.weight")) * await weight_async(model, "ln_f.weight")).T
+        promoted = decoder @ ((await weight_async(model, model.config.head)) * await weight_async(model, "ln_f.weight")).T
     known = model.tokenizer.vocabulary
     found = []
     for index in (int(each) for each in indices):

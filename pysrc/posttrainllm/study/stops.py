@@ -75,7 +75,7 @@ async def flow_async(model, text, position: int = -1) -> Flow:
     labels = labels_of(model, tokens)
     places = [place for place in chosen(model.config, "*") if place.kind in MADE_OF]
     found = await Run(model, tokens[None]).read(places)
-    stops = []
+    stops, made_of = [], MADE_OF | ({} if model.config.tied else {"logits": "·lm_headᵀ"})
     for place in places:
         array = found[place.address][0]
         there = array[:, position, : position + 1] if place.dims == "HTT" else array[position]
@@ -88,7 +88,7 @@ async def flow_async(model, text, position: int = -1) -> Flow:
             best = np.argsort(-flat, kind="stable")[:NUMBERS]
             numbers, at = flat[best], labels_of(model, best)
         length, mean = float(np.sqrt((flat**2).sum())), float(flat.mean())
-        stops.append(Stop(place.address, MADE_OF[place.kind], list(there.shape), [float(each) for each in numbers], at, length, mean))
+        stops.append(Stop(place.address, made_of[place.kind], list(there.shape), [float(each) for each in numbers], at, length, mean))
     return Flow(position, labels, stops)
 
 

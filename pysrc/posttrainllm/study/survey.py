@@ -86,6 +86,6 @@ class Survey:
         known = self.model.tokenizer.vocabulary
         direction = self.autoencoder.decoder[index] - self.autoencoder.decoder[index].mean()  # ln_f takes the mean away
         through = direction * await weight_async(self.model, "ln_f.weight")
-        promoted = ((await weight_async(self.model, "wte.weight")) @ through)[:known]
+        promoted = ((await weight_async(self.model, self.model.config.head)) @ through)[:known]
         order = np.argsort(-promoted, kind="stable")
         return tuple(list(zip(labels_of(self.model, part), (float(each) for each in promoted[part]))) for part in (order[:top], order[::-1][:top]))

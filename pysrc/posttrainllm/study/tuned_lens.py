@@ -65,7 +65,7 @@ class _Step(Beside):
             "x": (rows, c), "weight": (c, c), "bias": (c,), "y": (rows, c), "mean": (rows,), "rstd": (rows,),
             "dlogits": (rows, v), "dweight": (c, c), "dbias": (c,),
         })  # fmt: skip
-        o, gain, shift, wte = self.values, theirs["ln_f.weight"], theirs["ln_f.bias"], theirs["wte.weight"]
+        o, gain, shift, wte = self.values, theirs["ln_f.weight"], theirs["ln_f.bias"], theirs[model.config.head]
         square, head = {"R": rows, "I": c, "O": c}, {"R": rows, "C": c, "V": v}
         say, back = Graph(), Graph()
         moved = say.call("linear", square, out="moved", x=o["x"], weight=o["weight"], bias=o["bias"]).arg("y")

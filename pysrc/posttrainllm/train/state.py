@@ -17,7 +17,7 @@ from ..data.corpus import Corpus
 from ..errors import ConfigError, FormatError
 from ..model.adapted import lora as adapted
 from ..model.live import GPT
-from ..model.lora import Adapter, LoRAConfig
+from ..model.lora import Adapter, LoRAConfig, sizes_of
 from ..model.program import Program
 from ..store.buffers import CHUNK_BYTES, Tensor, in_python, nbytes, pieces
 from ..store.checkpoint import Checkpoint, weights_sha256
@@ -76,7 +76,7 @@ def adapter_of(checkpoint: Checkpoint) -> Adapter | None:
     config, _, lora = checked(checkpoint, False)
     if lora is None:
         return None
-    sizes, about = {"layers": config.layers, "channels": config.channels}, checkpoint.adapter
+    sizes, about = sizes_of(config), checkpoint.adapter
     weights = {name: b"".join(map(bytes, _python_pieces(each.data, bytearray(each.nbytes)))) for name, each in checkpoint.weights.items()}
     return Adapter(about["name"], lora, sizes, about["base_sha256"], weights)
 
