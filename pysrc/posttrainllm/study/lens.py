@@ -87,7 +87,7 @@ async def tuned_logits_async(model, tokens, tuned):
     for name, value in rows[:-1]:
         x = tuned(value, there[value][0].astype(np.float64))
         x = x - x.mean(-1, keepdims=True)
-        yield name, (x / np.sqrt((x * x).mean(-1, keepdims=True) + EPS) * gain + shift) @ wte.T
+        yield name, (x / np.sqrt((x * x).mean(-1, keepdims=True) + EPS) * gain + shift) @ head.T
     async for name, logits in lens_logits_async(model, tokens):
         if name == rows[-1][0]:
             yield name, logits
