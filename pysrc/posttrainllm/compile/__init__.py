@@ -1,8 +1,9 @@
-"""trace → Graph, differentiate → Graph, place → Plan, record → Tape."""
+"""trace → Graph, differentiate → Graph, recompute → Graph, place → Plan, record → Tape, repeat → Tape."""
 
 from .arena import Plan, place
 from .differentiate import differentiate
 from .graph import REGIONS, Graph, Node, Value
-from .tape import Tape, decode, record
+from .recompute import recompute
+from .tape import Tape, decode, record, repeat
 
-__all__ = ["Graph", "Node", "Plan", "REGIONS", "Tape", "Value", "decode", "differentiate", "place", "record"]
+__all__ = ["Graph", "Node", "Plan", "REGIONS", "Tape", "Value", "decode", "differentiate", "place", "recompute", "record", "repeat"]

@@ -7,7 +7,7 @@ bits); one zero; 16 addresses in argument order, (region << 56) | byte offset. U
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..ops import KERNEL_IDS, KERNELS, Kernel
@@ -30,6 +30,10 @@ class Tape:
 
     def __len__(self) -> int:
         return len(self.data) // RECORD_BYTES
+
+    def flops(self) -> int:
+        """Multiplies and adds of all records."""
+        return sum(each.kernel.flops(each.sizes) for each in decode(self))
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,30 @@ def record(plan: Plan) -> Tape:
         out += struct.pack(f"<{WORDS}q", *words)
         labels.append(node.written()[0].name)
     return Tape(bytes(out), tuple(labels))
+
+
+def repeat(tape: Tape, body: range, places: dict[int, Sequence[int]]) -> Tape:
+    """The tape with the records of `body` so many times over as each of `places` has addresses: its key, where a record of the body
+    names it, is the first of them in the first turn, the second in the next, …
+
+    All else stands where it stood, so nothing in the arena may be alive before the body's first record or after its last.
+    """
+    (times,) = {len(each) for each in places.values()}
+    start, stop = body.start * RECORD_BYTES, body.stop * RECORD_BYTES
+    found = []
+    for at in range(start, stop, RECORD_BYTES):
+        for word in range(ADDRESS_WORD, WORDS):
+            (named,) = struct.unpack_from("<q", tape.data, at + 8 * word)
+            if named in places:
+                found.append((at - start + 8 * word, places[named]))
+    out = bytearray(tape.data[:start])
+    for turn in range(times):
+        piece = bytearray(tape.data[start:stop])
+        for at, addresses in found:
+            struct.pack_into("<q", piece, at, addresses[turn])
+        out += piece
+    labels = tape.labels[: body.start] + tape.labels[body.start : body.stop] * times + tape.labels[body.stop :]
+    return Tape(bytes(out + tape.data[stop:]), labels)
 
 
 def decode(tape: Tape) -> Iterator[Record]:

@@ -12,14 +12,16 @@ from ..compile.tape import address
 from ..data.batches import evaluation_batches
 from ..data.tokenizers import ByteTokenizer
 from ..errors import ConfigError
+from ..ops.lazy import np
 from .adapted import Adapted
 from .config import GPTConfig
 from .memory import RESERVE_BYTES, available_bytes, need_bytes, require_fit  # noqa: F401 - the session imports the reserve from here
 from ..waiting import now
 from .past import Past
-from .program import DLOSS, LOSS, METRIC_BYTES, RECIPE, SEED, Pass, Program, pack_recipe
+from .program import DLOSS, LOSS, RECIPE, SEED, Pass, Program, pack_recipe
 from .selftest import open_machine
-from .steps import StepQueue, unpack_metrics
+from .slots import metric_bytes, unpack_metrics
+from .steps import StepQueue, uploads
 from .weights import Weights
 
 
@@ -170,24 +172,25 @@ class GPT(Adapted, Weights):
 
     async def step_async(self, tokens: bytes, targets: bytes, recipe: tuple[float, ...]) -> tuple[float, float]:
         """Train on one batch of i32 [B,T] bytes; returns (loss in nats, gradient norm before clipping)."""
-        return unpack_metrics(await self.replay_step_async(self._training(), tokens, targets, recipe))
+        step = self._training()
+        return unpack_metrics(await self.replay_step_async(step, tokens, targets, recipe), step.parts)
 
     async def replay_step_async(
-        self, step: Pass, tokens: bytes, targets: bytes, recipe: tuple[float, ...], metric_bytes: int = METRIC_BYTES
+        self, step: Pass, tokens: bytes, targets: bytes, recipe: tuple[float, ...], nbytes: int | None = None
     ) -> bytes:
-        """Replay a tape that changes weights on a batch; returns so many bytes of metrics, from LOSS on."""
+        """Replay a tape that changes weights on a batch; returns the metrics, from LOSS on (of a step of its own so many bytes)."""
         loaded = await self._ready(step)
         self.machine.upload(address(RECIPE), pack_recipe(recipe))
-        self.machine.upload(address(step.tokens), tokens)
-        self.machine.upload(address(step.targets), targets)
+        for place, data in uploads(step, tokens, targets):
+            self.machine.upload(place, data)
         self.forget_cache()
         self.machine.replay(loaded)
-        return await self._download(address(LOSS), metric_bytes)
+        return await self._download(address(LOSS), metric_bytes(step.parts) if nbytes is None else nbytes)
 
     def make_trainable(self) -> None:
         """Take memory for gradients, moments and a step in a model that was made for writing only. Raises DeviceOutOfMemoryError."""
         if self.program.step is None:
-            self._become(Program(self.config, True, self.lora), self.lora)
+            self._become(Program(self.config, True, self.lora, self.program.saving), self.lora)
 
     def make_room(self, each: Pass) -> None:
         """Let the engine's memory hold a tape that is none of the program's. Raises DeviceOutOfMemoryError, the model unchanged."""
@@ -219,18 +222,21 @@ class GPT(Adapted, Weights):
 
     async def losses_async(self, tokens: bytes, targets: bytes) -> memoryview:
         """The loss of every position of a batch (i32 [B,T] bytes) in nats, float32 [B·T]; 0 where the target does not count."""
-        each = self.program.evaluation
-        self.machine.upload(address(each.tokens), tokens)
-        self.machine.upload(address(each.targets), targets)
-        await self.run_async(each)
-        return await self.read_async(each, "losses")
+        each, found = self.program.evaluation, []
+        size = each.tokens.nbytes  # of all rows, or of one part of a batch
+        for start in range(0, len(tokens), size):
+            self.machine.upload(address(each.tokens), tokens[start : start + size])
+            self.machine.upload(address(each.targets), targets[start : start + size])
+            await self.run_async(each)
+            found.append(await self.read_async(each, "losses"))
+        return found[0] if len(found) == 1 else memoryview(b"".join(found)).cast("f")
 
     async def evaluate_batches_async(self, batches: Iterable[tuple[bytes, bytes]]) -> float:
         """Mean loss in nats over all targets that count in batches of (tokens, targets), i32 [B,T]; NaN where none does."""
         total, counted = [], 0
         for inputs, targets in batches:
             total.extend(await self.losses_async(inputs, targets))
-            counted += int(struct.unpack("<f", await self._download(address(LOSS) + 4, 4))[0])
+            counted += int((np.frombuffer(targets, "<i4") >= 0).sum())
         return math.fsum(total) / counted if counted else math.nan
 
     def evaluate(self, tokens, count: int = 16384) -> float:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import struct
 
-from ..compile import Graph, Value, differentiate
+from ..compile import Graph, Value
 from ..dims import ALIGN_BYTES, ELEMENT_BYTES
+from ..errors import ConfigError
 from .config import GPTConfig
 from .gpt import Layout, trace
 from .lora import LoRAConfig
-from .program import DLOSS, LOSS, METRIC_BYTES, NORM, Pass, inputs, seal, update_weights, zero_gradients
+from .program import LOSS, METRIC_BYTES, NORM, Pass, backward, inputs, seal, update_weights, zero_gradients
+from .saving import PLAIN, Saving
 
 BETA = Value("beta", (1,), "f32", "slots", 5 * ALIGN_BYTES)
 
@@ -24,11 +26,17 @@ def margins_of(pairs: int) -> Value:
     return Value("margins", (pairs,), "f32", "metrics", METRIC_BYTES)
 
 
-def preference_step(config: GPTConfig, pairs: int, lora: LoRAConfig | None = None) -> Pass:
+def preference_step(config: GPTConfig, pairs: int, lora: LoRAConfig | None = None, saving: Saving = PLAIN) -> Pass:
     """Zero gradients, forward, cross-entropy of every position, DPO's loss of `pairs` pairs, backward, norm, AdamW.
 
-    Tokens and targets are [2S,T]; `reference_slot` and BETA are slots. Outputs `margins` [S], `loss` and `gradient_norm`.
+    Tokens and targets are [2S,T]; `reference_slot` and BETA are slots. Outputs `margins` [S], `loss` and `gradient_norm`. With
+    `saving` blocks are computed again; a batch of pairs goes through in one part. Raises ConfigError where more are asked for.
     """
+    if saving.micro_batches > 1:
+        raise ConfigError(
+            "dpo", "pairs go through in one part", f"micro_batches = {saving.micro_batches} came",
+            "use 1, and recompute blocks or a smaller batch to save memory",
+        )  # fmt: skip
     layout, graph = Layout.of(config, lora), Graph()
     weights, rows = layout.values(), 2 * pairs * config.context
     tokens, targets = inputs(2 * pairs, config.context)
@@ -38,7 +46,7 @@ def preference_step(config: GPTConfig, pairs: int, lora: LoRAConfig | None = Non
     losses = graph.call("cross_entropy", sizes, out="losses", logits=logits, targets=targets).arg("losses")
     slots = {"reference": reference_slot(pairs), "beta": BETA}
     margins = graph.call("dpo", sizes, losses=losses, margins=margins_of(pairs), loss=LOSS, **slots).arg("margins")
-    builder = differentiate(graph, LOSS, DLOSS, layout.trainable_names, layout.frozen_bytes)
+    builder = backward(graph, layout, saving)
     update_weights(graph, layout)
     gradients = {name: builder.parameter_gradient(weights[name]) for name in layout.trainable_names}
     made = gradients | {"margins": margins, "loss": LOSS, "gradient_norm": NORM}

@@ -5,50 +5,49 @@ All tapes share the regions; activations of different tapes overlay each other, 
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ..compile import Graph, Plan, Tape, Value, differentiate, place, record
+from ..compile import Graph, Plan, Tape, Value, differentiate, place, recompute, record, repeat
+from ..compile.differentiate import Builder
 from ..compile.tape import address
 from ..dims import ALIGN_BYTES, ELEMENT_BYTES, PARTIAL_ELEMENTS
 from .config import GPTConfig
 from .gpt import STRENGTH, Cache, Layout, trace  # noqa: F401 - STRENGTH is one of the slots below
 from .lora import LoRAConfig, sites
 from .saving import PLAIN, Saving
-
-RECIPE = Value("recipe", (8,), "f32", "slots", 0)
-SEED = Value("seed", (2,), "i32", "slots", ALIGN_BYTES)
-DLOSS = Value("dloss", (1,), "f32", "slots", 2 * ALIGN_BYTES)
-POSITION = Value("position", (1,), "i32", "slots", 3 * ALIGN_BYTES)
-SLOT_BYTES = 8 * ALIGN_BYTES
-"""With room for the slots of other losses (tune/)."""
-LOSS = Value("loss", (2,), "f32", "metrics", 0)
-NORM = Value("gradient_norm", (1,), "f32", "metrics", ALIGN_BYTES)
-METRIC_BYTES = 2 * ALIGN_BYTES
+from .slots import (  # noqa: F401 - others take them from here
+    DLOSS, LOSS, METRIC_BYTES, NORM, POSITION, RECIPE, SEED, SLOT_BYTES, dloss_of, inputs, metric_bytes, pack_recipe, places, slot_bytes,
+)  # fmt: skip
 
 
 @dataclass
 class Pass:
-    """One tape with the Values a caller writes before it (tokens, targets) and may read after it."""
+    """One tape with the Values a caller writes before it (tokens, targets) and may read after it.
+
+    A step whose batch goes through in `parts` has the plan, tokens and targets of the first of them (see slots.py).
+    """
 
     plan: Plan
     tape: Tape
     tokens: Value | None = None
     targets: Value | None = None
     outputs: dict[str, Value] = field(default_factory=dict)
+    parts: int = 1
 
     def address(self, name: str) -> tuple[int, int]:
         """(tape address, bytes) of an output."""
         value = self.outputs[name]
         return address(value), value.nbytes
 
+    def flops(self) -> int:
+        """Multiplies and adds of the tape, all parts of a batch together."""
+        return self.tape.flops() if self.parts > 1 else self.plan.graph.flops()
 
-def inputs(batch: int, time: int) -> tuple[Value, Value]:
-    """Tokens and targets [B,T], where a tape reads them."""
-    tokens = Value("tokens", (batch, time), "i32", "inputs", 0)
-    start = -(-tokens.nbytes // ALIGN_BYTES) * ALIGN_BYTES
-    return tokens, Value("targets", (batch, time), "i32", "inputs", start)
+    def batch(self) -> tuple[int, int]:
+        """(rows, tokens in a row) of all parts together."""
+        rows, time = self.tokens.shape
+        return self.parts * rows, time
 
 
 def _flat(layout: Layout, region: str, start: int, stop: int) -> Value:
@@ -57,10 +56,14 @@ def _flat(layout: Layout, region: str, start: int, stop: int) -> Value:
     return Value(f"{region}[{offset}:{offset + stop - start}]", ((stop - start) // ELEMENT_BYTES,), "f32", region, offset)
 
 
-def seal(graph: Graph, **rest) -> Pass:
-    """A finished graph as a Pass."""
+def seal(graph: Graph, body: range = range(0), **rest) -> Pass:
+    """A finished graph as a Pass. With `parts` the tape has its nodes `body` for each of them, one after another on the same arena."""
     plan = place(graph)
-    return Pass(plan, record(plan), **rest)
+    made = Pass(plan, record(plan), **rest)
+    if made.parts > 1:
+        made.tape = repeat(made.tape, body, places(made.tokens, made.targets, made.parts))
+        plan.region_bytes.update(inputs=2 * made.targets.offset_bytes, slots=slot_bytes(made.parts), metrics=metric_bytes(made.parts))
+    return made
 
 
 def regions_of(passes: Iterable[Pass]) -> dict[str, int]:
@@ -114,19 +117,33 @@ def update_weights(graph: Graph, layout: Layout) -> None:
         graph.call("adamw", {"N": (stop - start) // ELEMENT_BYTES}, (decayed,), norm=NORM, recipe=RECIPE, **flat)
 
 
-def training_step(config: GPTConfig, lora: LoRAConfig | None = None) -> Pass:
+def training_step(config: GPTConfig, lora: LoRAConfig | None = None, saving: Saving = PLAIN) -> Pass:
     """Zero gradients, forward, loss, backward, global norm, clipped AdamW, for tokens and targets [B,T]; with `lora` of the
-    adapter alone."""
-    layout, graph = Layout.of(config, lora), Graph()
-    weights = layout.values()
-    tokens, targets = inputs(config.batch, config.context)
+    adapter alone.
+
+    With `saving` the batch goes through in parts, whose gradients add up before the norm, and blocks are computed again.
+    """
+    layout, graph, parts = Layout.of(config, lora), Graph(), saving.micro_batches
+    weights, rows = layout.values(), config.batch // parts
+    tokens, targets = inputs(rows, config.context, parts)
     zero_gradients(graph, layout)
-    named = trace(graph, config, weights, tokens, config.batch, config.context, lora=lora)
+    first = len(graph.nodes)
+    named = trace(graph, config, weights, tokens, rows, config.context, lora=lora)
     _loss(graph, config, named["logits"], targets)
-    builder = differentiate(graph, LOSS, DLOSS, layout.trainable_names, layout.frozen_bytes)
+    builder = backward(graph, layout, saving, dloss_of(0, parts))
+    body = range(first, len(graph.nodes))
     update_weights(graph, layout)
     gradients = {name: builder.parameter_gradient(weights[name]) for name in layout.trainable_names}
-    return seal(graph, tokens=tokens, targets=targets, outputs=gradients | {"loss": LOSS, "gradient_norm": NORM})
+    outputs = gradients | {"loss": LOSS, "gradient_norm": NORM}
+    return seal(graph, body, tokens=tokens, targets=targets, outputs=outputs, parts=parts)
+
+
+def backward(graph: Graph, layout: Layout, saving: Saving = PLAIN, dloss: Value = DLOSS) -> Builder:
+    """Append the gradients of LOSS by all that is trained; the first `saving.recompute` blocks are then computed again in it."""
+    forward = len(graph.nodes)
+    builder = differentiate(graph, LOSS, dloss, layout.trainable_names, layout.frozen_bytes)
+    recompute(graph, forward, [f"blocks.{layer}." for layer in range(saving.recompute)])
+    return builder
 
 
 def _loss(graph: Graph, config: GPTConfig, logits: Value, targets: Value) -> Value:
@@ -137,11 +154,11 @@ def _loss(graph: Graph, config: GPTConfig, logits: Value, targets: Value) -> Val
     return node.arg("losses")
 
 
-def evaluation(config: GPTConfig, lora: LoRAConfig | None = None) -> Pass:
-    """Forward and loss of tokens [B,T]; outputs `losses` [R] nats (0 where ignored), `loss` and `logits`."""
-    layout, graph = Layout.of(config, lora), Graph()
-    tokens, targets = inputs(config.batch, config.context)
-    named = trace(graph, config, layout.values(), tokens, config.batch, config.context, lora=lora)
+def evaluation(config: GPTConfig, lora: LoRAConfig | None = None, saving: Saving = PLAIN) -> Pass:
+    """Forward and loss of tokens [B,T], or of one part of a batch; outputs `losses` [R] nats (0 where ignored), `loss` and `logits`."""
+    layout, graph, rows = Layout.of(config, lora), Graph(), config.batch // saving.micro_batches
+    tokens, targets = inputs(rows, config.context)
+    named = trace(graph, config, layout.values(), tokens, rows, config.context, lora=lora)
     losses = _loss(graph, config, named["logits"], targets)
     losses.keep = named["logits"].keep = True
     return seal(
@@ -196,8 +213,8 @@ class Program:
         saving.require_fit(config)
         self.config, self.lora, self.layout, self.saving = config, lora, Layout.of(config, lora), saving
         self.initial = initial_weights(config, training, lora)
-        self.step = training_step(config, lora) if training else None
-        self.evaluation = evaluation(config, lora)
+        self.step = training_step(config, lora, saving) if training else None
+        self.evaluation = evaluation(config, lora, saving)
         self._decoding: dict[int, Pass] = {}
 
     def decoding(self, time: int) -> Pass:
@@ -217,7 +234,8 @@ class Program:
     def region_bytes(self) -> dict[str, int]:
         """Bytes each region must hold for all tapes."""
         need = regions_of(self.passes())
-        need["slots"], need["metrics"] = SLOT_BYTES, METRIC_BYTES + ALIGN_BYTES  # and the margins of up to 64 pairs (preference.py)
+        parts = self.saving.micro_batches if self.step else 1
+        need["slots"], need["metrics"] = slot_bytes(parts), metric_bytes(parts) + ALIGN_BYTES  # and the margins of up to 64 pairs (preference.py)
         return need
 
     def memory(self) -> dict[str, int]:
@@ -231,8 +249,3 @@ class Program:
         }
         kinds["other_bytes"] = sum(need.values()) - sum(kinds.values())
         return kinds | {"total_bytes": sum(need.values())}
-
-
-def pack_recipe(values: Iterable[float]) -> bytes:
-    """The recipe slot: eight little-endian floats."""
-    return struct.pack("<8f", *values)

@@ -1,25 +1,37 @@
 """Many training steps under way at once: batches go to the engine in blocks, losses come back behind them.
 
-A block is one upload of rows, each a step's tokens, targets and recipe slot; the engine copies a row to its place before the
-step and the metrics away after it, so that nothing waits for the host between steps.
+A block is one upload of rows, each a step's tokens, targets, recipe slot and, where a batch goes through in parts, their shares of the
+loss; the engine copies a row to its place before the step and the metrics away after it, so that nothing waits for the host between
+steps.
 """
 
 from __future__ import annotations
 
-import struct
-
-from ..compile.tape import OFFSET_MASK, address
-from ..dims import ALIGN_BYTES, round_up
+from ..compile.tape import address
+from ..dims import ALIGN_BYTES
 from ..ops.lazy import np
-from .program import LOSS, METRIC_BYTES, NORM, RECIPE, Pass, pack_recipe
+from .program import LOSS, RECIPE, Pass
+from .slots import dloss_of, metric_bytes, pack_recipe, shares, spread, unpack_metrics  # noqa: F401 - taken from here too
 
 RECIPE_BYTES = 32
 
 
-def unpack_metrics(data: bytes) -> tuple[float, float]:
-    """(loss in nats, gradient norm) of the metrics region's bytes."""
-    loss, norm = struct.unpack_from("<f", data, 0)[0], struct.unpack_from("<f", data, address(NORM) & OFFSET_MASK)[0]
-    return loss, norm
+def uploads(step: Pass, tokens: bytes, targets: bytes) -> list[tuple[int, bytes]]:
+    """(address, bytes) of what a step needs for a batch, i32 [B,T] bytes, besides its recipe."""
+    if step.parts == 1:
+        return [(address(step.tokens), tokens), (address(step.targets), targets)]
+    words = step.targets.offset_bytes // 4
+    image, numbers = np.zeros((1, 2 * words), "<i4"), [np.frombuffer(each, "<i4")[None] for each in (tokens, targets)]
+    for rows, one, at in zip(numbers, (step.tokens, step.targets), (0, words), strict=True):
+        spread(rows, one, step.parts, image[:, at : at + words])
+    return [(address(step.tokens), image.tobytes()), (address(dloss_of(0, step.parts)), _share_slots(numbers[1], step.parts).tobytes())]
+
+
+def _share_slots(targets, parts: int):
+    """float32 [count, K·64]: the slots of targets [count, …], each part's with nothing behind its number."""
+    slots = np.zeros((len(targets), parts, ALIGN_BYTES // 4), "<f4")
+    slots[:, :, 0] = shares(targets, parts)
+    return slots.reshape(len(targets), -1)
 
 
 class StepQueue:
@@ -28,14 +40,17 @@ class StepQueue:
     """
 
     def __init__(self, machine, loaded, step: Pass, changed=lambda: None) -> None:
-        self._batch_bytes = step.tokens.nbytes
-        self._targets_at = address(step.targets) & OFFSET_MASK
-        self._recipe_at = round_up(self._targets_at + step.targets.nbytes, ALIGN_BYTES)
-        self.row_bytes = self._recipe_at + ALIGN_BYTES
+        self._step, self._targets_at = step, step.targets.offset_bytes
+        self._recipe_at = 2 * self._targets_at
+        shares_at = self._recipe_at + ALIGN_BYTES
+        share_bytes = step.parts * ALIGN_BYTES if step.parts > 1 else 0
+        self.row_bytes = shares_at + share_bytes
         parts = [(0, address(step.tokens), self._recipe_at), (self._recipe_at, address(RECIPE), RECIPE_BYTES)]
+        if share_bytes:
+            parts.append((shares_at, address(dloss_of(0, step.parts)), share_bytes))
         self._ready = getattr(machine, "ready_async", None)
         self._loaded, self._changed = loaded, changed
-        self._queue = machine.steps(loaded, parts, self.row_bytes, address(LOSS), METRIC_BYTES)
+        self._queue = machine.steps(loaded, parts, self.row_bytes, address(LOSS), metric_bytes(step.parts))
         self._image = bytearray()
 
     @property
@@ -58,10 +73,12 @@ class StepQueue:
         count, size = len(recipes), self.row_bytes
         if len(self._image) < count * size:
             self._image = bytearray(count * size)
-        rows = np.frombuffer(self._image, "<i4").reshape(-1, size // 4)[:count]
-        words = self._batch_bytes // 4
-        rows[:, :words] = tokens.reshape(count, -1)
-        rows[:, self._targets_at // 4 : self._targets_at // 4 + words] = targets.reshape(count, -1)
+        rows, step = np.frombuffer(self._image, "<i4").reshape(-1, size // 4)[:count], self._step
+        words = self._targets_at // 4
+        spread(tokens, step.tokens, step.parts, rows[:, :words])
+        spread(targets, step.targets, step.parts, rows[:, words : 2 * words])
+        if step.parts > 1:
+            rows[:, -step.parts * ALIGN_BYTES // 4 :] = _share_slots(targets.reshape(count, -1), step.parts).view("<i4")
         for number, values in enumerate(recipes):
             start = number * size + self._recipe_at
             self._image[start : start + RECIPE_BYTES] = pack_recipe(values)
@@ -71,7 +88,7 @@ class StepQueue:
 
     def poll(self) -> list[tuple[float, float]]:
         """(loss, norm) of the steps that came back since the last call."""
-        return [unpack_metrics(row) for row in self._queue.poll()]
+        return [unpack_metrics(row, self._step.parts) for row in self._queue.poll()]
 
     async def landed(self) -> list[tuple[float, float]]:
         """The same, after waiting for at least one block, where one is under way."""

@@ -95,7 +95,7 @@ class PreferenceTrainer(Trainer):
         self.validation_margin: float | None = None
         self.validation_accuracy: float | None = None
         self.pairs = self.batches.rows
-        self._step = preference_step(model.config, self.pairs, model.lora)
+        self._step = preference_step(model.config, self.pairs, model.lora, model.program.saving)
 
     @property
     def tokens_per_step(self) -> int:
