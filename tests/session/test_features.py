@@ -1,6 +1,8 @@
 """Features from a Session: trained between other work, stopped, browsed, taken out, written with, and forgotten with their model."""
 
+import gc
 import io
+import weakref
 import zipfile
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 from posttrainllm import study
 from posttrainllm.session.messages import REQUESTS
 from posttrainllm.study.sae import SparseAutoencoder
+from posttrainllm.train.state import weights_checkpoint
 
 from tests.session.test_session import QUICK, scenario
 
@@ -57,18 +60,17 @@ async def test_an_l1_autoencoder_elsewhere(asker):
 
 
 @scenario
-async def test_between_training_steps_no_bit_of_a_run_changes(asker):
-    await asker.trained(steps=40)
-    plain = [row for event in asker.events if event["kind"] == "step" for row in event["rows"]]
-    begun = len(asker.events)
-    asker.ask("train.start", preset="tiny", training=QUICK | {"steps": 40})
-    await asker.wait("step")
-    asker.ask("features.train", **SMALL)
-    await asker.wait("features.trained", "stopped")
-    if asker.events[-1]["kind"] != "stopped" and not any(event["kind"] == "stopped" for event in asker.events[begun:]):
+async def test_no_bit_of_a_run_changes(asker):
+    rows = []
+    for looked in (False, True):
+        begun = len(asker.events)
+        await asker.trained(steps=20, decay_steps=40)
+        if looked:
+            await found(asker)
+        asker.ask("train.extend", steps=20)
         await asker.wait("stopped")
-    again = [row for event in asker.events[begun:] if event["kind"] == "step" for row in event["rows"]]
-    assert [row[:2] for row in again] == [row[:2] for row in plain]
+        rows.append([row[:2] for event in asker.events[begun:] if event["kind"] == "step" for row in event["rows"]])
+    assert len(rows[0]) == 40 and rows[0] == rows[1]
 
 
 @scenario
@@ -153,6 +155,111 @@ async def test_what_is_refused_and_what_goes_with_the_model(asker):
     assert told["stopped"] and not told["features"]
     await asker.wait("stopped")
     await refused("there are none yet", "features.feature", index=0)
+
+
+@scenario
+async def test_what_was_found_is_of_no_other_weights(asker):
+    await asker.trained()
+    await found(asker)
+    asker.ask("train.extend", steps=400)
+    told = await asker.wait("features.outdated")
+    assert told["outdated"] and "the model" in told["why"]
+    assert "a run is going" in (await asker.call("features.train", "failed", **SMALL))["message"]
+    await asker.wait("stopped")
+    for kind, fields in {"list": {}, "feature": {"index": 0}, "write": {"index": 0, "prompt": "To", "strength": 1.0}}.items():
+        words = (await asker.call(f"features.{kind}", "failed", **fields))["message"]
+        assert "these are of step 30, and the model is at step 430" in words and "find them anew" in words
+    assert "step 30" in (await asker.call("features.export", "exported"))["name"], "the file stays true of its weights"
+    assert (await found(asker))["step"] == 430
+    assert (await asker.call("features.list", "features.list"))["rows"]
+
+
+@scenario
+async def test_a_search_ends_where_training_begins(asker):
+    await asker.trained()
+    reply = asker.ask("features.train", **(SMALL | {"steps": 100_000}))
+    await asker.wait("features.progress")
+    asker.ask("train.extend", steps=20)
+    told = await asker.wait("features.trained", reply_to=reply)
+    assert (told["stopped"], told["features"], told["changed"]) == (True, 0, True)
+    assert (await asker.wait("stopped"))["step"] == 50
+
+
+@scenario
+async def test_a_text_with_a_feature_ends_where_training_begins(asker):
+    await asker.trained()
+    await found(asker)
+    asker.ask("features.write", prompt="To be", index=0, strength=1.0, tokens=100_000)
+    await asker.wait("features.token")
+    asker.ask("train.extend", steps=5)
+    assert (await asker.wait("features.wrote"))["reason"] == "interrupted"
+    await asker.wait("stopped")
+
+
+@scenario
+async def test_an_adapter_and_its_strength_are_other_weights(asker):
+    """And the way back is as good: the base's features are its own again once the adapter is off."""
+    await asker.trained()
+    await found(asker)
+    asker.ask("tune.start", how="text", text="Nor this nor that. " * 200, training={"steps": 3})
+    assert (await asker.wait("features.outdated"))["outdated"]
+    await asker.wait("tune.stopped")
+    assert "another adapter" in (await asker.call("features.list", "failed"))["message"]
+    asker.ask("adapters.use", adapter_id="")
+    assert not (await asker.wait("features.outdated"))["outdated"]
+    assert (await asker.call("features.list", "features.list"))["rows"]
+    chosen = (await asker.call("adapters.list", "adapters"))["adapters"][0]["adapter_id"]
+    asker.ask("adapters.use", adapter_id=chosen)
+    assert (await asker.wait("features.outdated"))["outdated"]
+    await found(asker)
+    for strength, outdated in ((0.5, True), (1, False)):
+        asker.ask("adapters.strength", strength=strength)
+        assert (await asker.wait("features.outdated"))["outdated"] is outdated
+    asker.ask("compare.start", prompt="To be", tokens=100_000)
+    await asker.wait("compare.token")  # the base's side: the adapter does not count, and the model is not another for it
+    assert (await asker.call("features.list", "features.list"))["rows"]
+    assert asker.session.model.strength == 1.0, "nor is a feature looked at without it"
+
+
+@scenario
+async def test_the_rows_it_learned_from_are_let_go_before_it_looks_through_the_text(asker):
+    from posttrainllm.study import sparse, survey
+
+    trainers, alive = [], []
+    with pytest.MonkeyPatch.context() as patched:
+
+        def held(*args, made=sparse.trainer_on):
+            trainers.append(weakref.ref(trainer := made(*args)))
+            return trainer
+
+        def seen(*args, made=survey.Survey, **how):
+            gc.collect()
+            alive.append(trainers[-1]() is not None)
+            return made(*args, **how)
+
+        patched.setattr(sparse, "trainer_on", held)
+        patched.setattr(survey, "Survey", seen)
+        await asker.trained()
+        await found(asker)
+    assert alive == [False]
+
+
+@scenario
+async def test_a_model_that_names_no_text_is_read_on_the_one_under_text(asker):
+    await asker.trained()
+    session = asker.session
+    run = await session.runs.store.create("from afar")
+    run.save(weights_checkpoint(session.model, "from afar"))  # which names no text
+    run.close()
+    asker.ask("runs.open", run_id=run.id)
+    await asker.wait("opened")
+    told = await found(asker)
+    assert (told["text"], told["own_text"]) == ("hamlet", False) and told["recovered"]["recovered"] > 0.5
+    trained = await asker.call("lens.train", "lens.trained", steps=3)
+    assert (trained["text"], trained["own_text"]) == ("hamlet", False)
+    await asker.trained()
+    told = await found(asker)
+    assert (told["text"], told["own_text"]) == ("hamlet", True)
 
 
 def test_settings_may_all_be_asked_for():

@@ -123,6 +123,21 @@ async def test_a_tuned_lens(asker):
 
 
 @scenario
+async def test_a_tuned_lens_waits_while_the_base_is_compared(asker):
+    await asker.trained()
+    asker.ask("tune.start", how="text", text="Nor this nor that. " * 200, training={"steps": 3})
+    await asker.wait("tune.stopped")
+    reply = asker.ask("lens.train", steps=20)
+    await asker.wait("lens.step", reply_to=reply)
+    asker.ask("compare.start", prompt="To be", tokens=300)
+    await asker.wait("compare.token")
+    before = asker.session.lenses._trainer.step
+    assert not (await asker.wait("compare.wrote"))["last"]
+    assert asker.session.lenses._trainer.step == before
+    assert (await asker.wait("lens.trained", reply_to=reply))["usable"]
+
+
+@scenario
 async def test_next_token(asker):
     await asker.trained()
     told = await asked(asker, "next", text=PROMPT, position=4)

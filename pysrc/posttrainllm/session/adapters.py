@@ -25,12 +25,16 @@ MOST_STRENGTH = 2.0
 
 
 class Adapters:
-    """`chosen` is the id of the adapter that is on, None for the base alone; `strength` counts while one is."""
+    """`chosen` is the id of the adapter that is on, None for the base alone; `strength` counts while one is.
+
+    base_step: where the base stood when the first was put on and its trainer went; its weights stay so.
+    """
 
     def __init__(self, session) -> None:
         self._session = session
         self.chosen: str | None = None
         self.strength = 1.0
+        self.base_step: int | None = None
         self._facts: dict[str, tuple[tuple, dict]] = {}  # what the headers say, until the adapter is saved again
         self._base: tuple[object, str] = (None, "")
 
@@ -61,7 +65,7 @@ class Adapters:
 
     def forget(self) -> None:
         """The live model goes: none is on."""
-        self.chosen, self.strength = None, 1.0
+        self.chosen, self.strength, self.base_step = None, 1.0, None
         self.let_go()
 
     def let_go(self) -> None:

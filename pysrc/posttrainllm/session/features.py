@@ -1,8 +1,8 @@
 """Features of the live model as a Session finds them: a sparse autoencoder trained on its activations between other work, then browsed,
 taken out as a file, and written with.
 
-Events: features.progress, features.trained, features.list, features.feature, features.token, features.wrote. What was trained is for the
-weights it was trained on: another model forgets it.
+Events: features.progress, features.trained, features.outdated, features.list, features.feature, features.token, features.wrote. What was
+trained is for the weights it was trained on: while the model has others it is only told of and taken out, and another model forgets it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 
-from ..errors import ConfigError, DataError, DeviceError, DeviceOutOfMemoryError
+from ..errors import ConfigError, DeviceError, DeviceOutOfMemoryError
 from ..ops.lazy import np
 from .exports import file_name
 from .messages import finite
+from .weights import Weights, weights_now
 from .writing import TURN_SECONDS
 
 ROWS, SEEN_TOKENS = 65_536, 16_384
@@ -31,7 +32,9 @@ class Features:
         self._request: int | None = None
         self._stopping = False
         self._told = 0.0
-        self._model = self._trainer = self._survey = self._machine = None
+        self._model = self._survey = self._machine = None
+        self._weights: Weights | None = None
+        self._outdated = False
         self._pieces, self._writer, self._tokens = None, None, 0
 
     def handlers(self) -> dict:
@@ -54,13 +57,12 @@ class Features:
         session = self._session
         if session.model is None:
             raise ConfigError("features", "a model to look into", "there is none yet", "train one, or open a saved run")
+        session.refuse_when_busy("features")
         await session.host.load_numpy()
         made, model = SAESettings.of(kind=how, **settings), session.model
         address = address or f"blocks.{model.config.layers // 2}.resid_post"
         place = require_rows(model, address)
-        corpus = await session.tuning.base_text()
-        if corpus is None:
-            raise DataError("features", "the text that the model learned from", "it is not here any more", "train on it anew")
+        corpus, own = await session.inside.text_to_learn_from()
         windows(corpus.train, model.config.context, 1, 0)  # a text too short is told before anything is lost
         self.forget()
         session.comparing.cancel()  # the adapter counts again
@@ -71,13 +73,14 @@ class Features:
             width = place_width(place, model.config)[-1]
             self._machine = await session.host.open_beside(need_bytes(width, made.features, made.batch))
         self._model, self._request, self._stopping, self._told = model, identity, False, 0.0
-        self._going = self._steps(model, corpus, address, made)
+        self._weights, self._outdated = weights_now(session), False
+        self._going = self._steps(model, corpus, own, address, made)
 
     async def _stop(self, identity) -> None:
         """features.stop: it is browsed as far as it came; before the first step nothing is left."""
         self._stopping = True
 
-    async def _steps(self, model, corpus, address: str, made) -> AsyncIterator[dict]:
+    async def _steps(self, model, corpus, own: bool, address: str, made) -> AsyncIterator[dict]:
         """All of it, in pieces of work; each gives a `features.progress`, the last a `features.trained`."""
         from ..study.recovery import Judge
         from ..study.sparse import reading_async, trainer_on, windows
@@ -97,7 +100,8 @@ class Features:
             yield {"what": "training", "done": report.step, "total": made.steps} | _figures(report)
         if report is None:
             return
-        self._trainer, autoencoder = trainer, trainer.autoencoder
+        autoencoder = trainer.autoencoder
+        del trainer  # with its rows, the most of what is held here
         survey, stopped = Survey(model, corpus.train, autoencoder, SEEN_TOKENS, machine=self._machine), self._stopping
         # Stopped while training, the rest is worth its seconds; stopped from here on, it makes do with what it has.
         self._stopping = False
@@ -112,17 +116,20 @@ class Features:
         found, stopped = judge.verdict().to_dict(), stopped or self._stopping
         self._survey = survey
         yield {
-            "what": "trained", "stopped": stopped, "settings": made.to_dict(), "address": address, "features": made.features,
+            "what": "trained", "stopped": stopped, "step": self._weights.step, "text": corpus.name, "own_text": own, "settings": made.to_dict(), "address": address, "features": made.features,
             "alive": len(survey.order()), "seen_tokens": survey.done * survey.rows.shape[1], "recovered": {name: finite(value) for name, value in found.items()},
         } | {"training": _figures(report) | {"step": report.step, "seconds": report.seconds}}  # fmt: skip
 
     async def turn(self) -> bool:
         """Go on for a short while; False when there is nothing to do."""
-        if self._going is None and self._pieces is None:
+        if self._model is None:
             return False
         if self._model is not self._session.model:
             self.forget()
             return True
+        self._watch()
+        if self._going is None and self._pieces is None:
+            return False
         if self._session.comparing.active:  # of the base, for a while
             return False
         await self._session.job.settle()
@@ -139,6 +146,19 @@ class Features:
         except Exception as error:  # noqa: BLE001 - told to the person; training must go on
             self._failed(error)
         return True
+
+    def _watch(self) -> None:
+        """The model may have other weights by now: what goes on ends, and what was found is told to be out of date, or so no more."""
+        session, now = self._session, weights_now(self._session)
+        other = now != self._weights
+        if self._going is not None and (other or session.job.active):
+            self._going = None
+            session.emit("features.trained", reply_to=self._request, stopped=True, features=0, changed=True)
+        if self._pieces is not None and (other or session.job.active):
+            self._end_text("interrupted")
+        if self._survey is not None and other != self._outdated:
+            self._outdated = other
+            session.emit("features.outdated", outdated=other, why=self._weights.beside(now) if other else "", step=self._weights.step)
 
     def _failed(self, error: Exception) -> None:
         writing, self._pieces = self._pieces is not None, None
@@ -163,7 +183,7 @@ class Features:
         """The model goes away, or something else is trained: end what goes on, and let go of what was found."""
         going, self._going = self._going, None
         self._end_text("stopped")
-        self._model = self._trainer = self._survey = None
+        self._model = self._survey = self._weights = None
         if self._machine is not None:
             self._machine.close()
             self._machine = None
@@ -172,11 +192,17 @@ class Features:
 
     # What was found
 
-    async def _found(self):
-        """The survey of features, at rest between two steps. Raises ConfigError where there is none."""
-        if self._survey is None or self._model is not self._session.model:
+    async def _found(self, of_now: bool = True):
+        """The survey of features, at rest between two steps. Raises ConfigError where there is none, or (of_now) none of these weights."""
+        session = self._session
+        if self._survey is None or self._model is not session.model:
             raise ConfigError("features", "features that were found in the open model", "there are none yet", "find some first")
-        await self._session.job.settle()
+        await session.job.settle()
+        if of_now:
+            session.comparing.cancel()  # the adapter counts again
+            now = weights_now(session)
+            if now != self._weights:
+                raise ConfigError("features", "features of the model as it is now", self._weights.beside(now), "find them anew")
         return self._survey
 
     async def _list(self, identity, by: str = "telling", first: int = 0, count: int = 20) -> None:
@@ -204,16 +230,17 @@ class Features:
             raise ConfigError("features", f"a feature from 0 to {survey.autoencoder.features - 1}", f"{index} came", "choose one of those")
 
     async def _export(self, identity) -> None:
-        """features.export: SAELens' two files in a zip."""
+        """features.export: SAELens' two files in a zip, named after the step that they are of."""
         import io
         import zipfile
 
-        survey, session, packed = await self._found(), self._session, io.BytesIO()
+        survey, session, packed = await self._found(of_now=False), self._session, io.BytesIO()
         name = next((row["name"] for row in await session.runs.rows() if row.get("live")), "model")
         with zipfile.ZipFile(packed, "w") as archive:
             for member, data in survey.autoencoder.to_files(model_name=name).items():
                 archive.writestr(zipfile.ZipInfo(member), data)
-        session.exports.give(identity, [packed.getvalue()], f"{file_name(name)} features.zip")
+        step = "" if self._weights.step is None else f" step {self._weights.step}"
+        session.exports.give(identity, [packed.getvalue()], f"{file_name(name)}{step} features.zip")
 
     # Writing with one of them
 
@@ -222,6 +249,7 @@ class Features:
         from ..decode.generate import write_async
         from ..study import steer
 
+        self._session.refuse_when_busy("write")
         survey = await self._found()
         self._require(survey, index)
         self._end_text("stopped")

@@ -12,6 +12,7 @@ import math
 from ..errors import ConfigError, DataError
 from ..ops.lazy import np
 from .messages import finite
+from .weights import weights_now
 
 MOST_TOKENS = 512
 """Of a text: as many as can be drawn, and as patterns of all heads fit memory."""
@@ -100,8 +101,7 @@ class Inside:
         from ..study.attention import MEANINGS
 
         model = await self.model_at_rest()
-        trainer = self._session.job.trainer
-        state = (model, trainer and trainer.step, model.strength if model.lora is not None else None, self._session.adapters.chosen)
+        state = (model, weights_now(self._session))
         if self._scored[0] != state or self._session.job.active:
             self._scored = (state, await head_scores_async(model, pool=await self._known_tokens()))
         found = self._scored[1]
@@ -116,6 +116,18 @@ class Inside:
         never met, says nothing of their habits."""
         text = await self._session.tuning.base_text()
         return None if text is None else np.unique(np.asarray(text.train))
+
+    async def text_to_learn_from(self) -> tuple:
+        """(Corpus as the live model's tokens, whether it is what the model learned from): what a model does shows on other texts too, so
+        where its own is not here, or it names none, the text under Text serves. Raises DataError where that does not fit the model."""
+        session, own = self._session, await self._session.tuning.base_text()
+        if own is not None:
+            return own, True
+        if session.corpus is None:
+            session.corpus = await session.host.bundled_corpus()
+        found = session.corpus.tokens(session.model.tokenizer)
+        found.check(session.model.config)
+        return found, False
 
     async def _lens(self, identity, text: str, which: str = "plain") -> None:
         """inside.lens: through the plain lens or the tuned one (lenses.py). Rows of layers (the embedding, then each block) by positions: `top_labels` and `top_probability` of the

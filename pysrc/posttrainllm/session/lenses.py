@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 
 from ..errors import ConfigError, DeviceError
 from .messages import finite
+from .weights import weights_now
 
 EVENTS_PER_SECOND = 8
 
@@ -24,6 +25,7 @@ class Lenses:
         self._request: int | None = None
         self._told = 0.0
         self._stopping = False
+        self._text, self._own = "", True
 
     def handlers(self) -> dict:
         """Request kinds and what handles them."""
@@ -31,10 +33,7 @@ class Lenses:
 
     def _now(self) -> tuple:
         """What the weights are those of."""
-        session = self._session
-        trainer, model = session.job.trainer, session.model
-        step = trainer.step if trainer is not None and trainer.model is model else None
-        return model, step, session.adapters.chosen, model.strength if model is not None and model.lora is not None else None
+        return self._session.model, weights_now(self._session)
 
     def lens(self):
         """The TunedLens of the live model as it stands. Raises ConfigError where there is none."""
@@ -49,9 +48,8 @@ class Lenses:
         session = self._session
         session.refuse_when_busy("lens")
         model = await session.inside.model_at_rest()
-        text = await session.tuning.base_text()
-        if text is None:
-            raise ConfigError("lens", "the text that the model was trained on", "it is not here any more", "choose it under Text")
+        text, self._own = await session.inside.text_to_learn_from()
+        self._text = text.name
         self._trainer = LensTrainer(model, text.train, steps)
         self._going, self._state, self._request = self._trainer.run_async(), self._now(), identity
         self._stopping, self._told = False, 0.0
@@ -69,7 +67,7 @@ class Lenses:
 
     async def turn(self) -> bool:
         """A step; False when there is none to make."""
-        if self._going is None:
+        if self._going is None or self._session.comparing.active:  # which is of the base, for a while
             return False
         session, report = self._session, None
         same = self._state == self._now() and not session.job.active
@@ -91,7 +89,7 @@ class Lenses:
             steps, self._going = self._trainer.step, None
             if not same:
                 self._trainer = None  # the model has changed meanwhile
-            session.emit("lens.trained", reply_to=self._request, steps=steps, usable=same and steps > 0)
+            session.emit("lens.trained", reply_to=self._request, steps=steps, usable=same and steps > 0, text=self._text, own_text=self._own)
         return True
 
 

@@ -12,7 +12,10 @@ from ..train.state import model_of
 async def put_on(session, what: Adapter | LoRAConfig, training: bool = False, seed: int = 42, name: str = "adapter") -> None:
     """Put an Adapter, or a new one of a LoRAConfig, on the live model in place; where the engine's memory is too small for that,
     the base is opened anew from its save. The trainer of the base is gone then: its run goes on from the save."""
-    if session.training.trainer is not None:
+    trainer = session.training.trainer
+    if trainer is not None:
+        if trainer.model is session.model:
+            session.adapters.base_step = trainer.step
         session.training.end()
         session.training.trainer = None
     model, any_base = session.model, {"any_base": True} if isinstance(what, Adapter) else {}

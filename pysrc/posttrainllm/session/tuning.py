@@ -82,7 +82,7 @@ class Tuning(Job):
                 fraction = checkpoint.training.get("validation_fraction")
                 if found is not None:
                     found = found.split_at(fraction if isinstance(fraction, float) else found.validation_fraction).tokens(session.model.tokenizer)
-            self._text = (run_id, found)
+            self._text = (run_id if found is not None else None, found)  # one that is not here may be chosen under Text yet
         return self._text[1]
 
     # Requests
