@@ -80,6 +80,9 @@ export async function sendFile(json, file) {
   }
 }
 
+/** Send several Files as they are: the worker reads from them what it needs, when it needs it. */
+export function sendFiles(json, files) { post({ ...JSON.parse(json), files: [...files] }); }
+
 /** 0 run, 1 pause, 2 stop: read by the worker each step where memory can be shared. */
 export function flag(value) { if (flagView) Atomics.store(flagView, 0, value); }
 export function resetFlag() { flag(RUN); }

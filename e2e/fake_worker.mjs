@@ -205,7 +205,8 @@ const handlers = {
   'runs.delete'(request) { if (running) { failed(request, 'This run is being trained: stop it first.'); return; } runs = runs.filter((each) => each.run_id !== request.run_id); if (run?.run_id === request.run_id) run = null; listed(request.id); },
   'runs.export'(request) {
     const { buffer } = new Uint8Array([8, 0, 0, 0, 0, 0, 0, 0]);
-    post({ kind: 'exported', reply_to: request.id, name: `${find(request).name}.safetensors`, bytes: 8, buffer }, [buffer]);
+    const end = { hf: 'zip', gguf: 'gguf' }[request.format] ?? 'safetensors';
+    post({ kind: 'exported', reply_to: request.id, name: `${find(request).name}.${end}`, bytes: 8, buffer }, [buffer]);
   },
   'runs.history'(request) {
     const { buffer } = new TextEncoder().encode('step loss\n1 5.5\n');
@@ -218,6 +219,10 @@ const handlers = {
     runs = [imported, ...runs];
     listed();
     open({ ...request, run_id: imported.run_id });
+  },
+  'runs.import_files'(request) {
+    const bytes = request.files.reduce((sum, file) => sum + file.size, 0);
+    handlers['runs.import']({ ...request, name: request.names[0].replace(/\.(zip|json)$/, ''), buffer: { byteLength: bytes } });
   },
   settings() {},
   async 'engine.use'(request) {

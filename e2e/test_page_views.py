@@ -153,9 +153,12 @@ def test_a_damaged_run_can_only_be_deleted(runs_page):
 
 
 def test_export_and_history(runs_page):
-    for button, name, size in (("export", "hamlet.safetensors", 8), ("history", "hamlet.txt", 16)):
+    for way, name, size in (("as-safetensors", "hamlet.safetensors", 8), ("as-hf", "hamlet.zip", 8), ("as-gguf", "hamlet.gguf", 8), ("history", "hamlet.txt", 16)):
+        if way != "history":
+            runs_page.click("#run-a-export")
+            assert runs_page.evaluate("document.activeElement.id") == "run-a-as-safetensors"
         with runs_page.expect_download() as download:
-            runs_page.click(f"#run-a-{button}")
+            runs_page.click(f"#run-a-{way}")
         assert download.value.suggested_filename == name
         assert download.value.path().stat().st_size == size
 
@@ -173,6 +176,32 @@ def test_import(open_page, tmp_path):
     page.set_input_files("#runs-import", file)
     error(page, "runs", "ends in the middle of its header")
     assert names(page) == ["hamlet", "diary", "broken"]
+
+
+def test_export_can_be_left_by_the_keyboard(runs_page):
+    runs_page.click("#run-a-export")
+    runs_page.keyboard.press("Escape")
+    expect(runs_page.locator("#run-a-as-hf")).to_have_count(0)
+    assert runs_page.evaluate("document.activeElement.id") == "run-a-export"
+    assert not sent(runs_page, "runs.export")
+
+
+def test_import_of_a_hugging_face_model(open_page, tmp_path):
+    files = [tmp_path / name for name in ("config.json", "model.safetensors", "tokenizer.json")]
+    for file in files:
+        file.write_bytes(b"x" * 20)
+    page = open_page(fake={"runs": RUNS}, path="#runs")
+    page.set_input_files("#runs-import", files)
+    expect(page.locator("#runs-list h2").first).to_have_text("config")
+    [request] = sent(page, "runs.import_files")
+    assert sorted(request["names"]) == ["config.json", "model.safetensors", "tokenizer.json"] and len(request["files"]) == 3
+    archive = tmp_path / "gpt2.zip"
+    archive.write_bytes(b"x")
+    page.set_input_files("#runs-import", archive)
+    expect(page.locator("#runs-list h2").first).to_have_text("gpt2")
+    page.set_input_files("#runs-import", files[1])  # weights alone are taken for a run, which the trainer then judges
+    expect(page.locator("#runs-list h2").first).to_have_text("model")
+    assert len(sent(page, "runs.import")) == 1
 
 
 def test_empty_list(open_page):

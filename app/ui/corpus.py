@@ -140,10 +140,10 @@ def use_file(file):
         adapters.import_file(file) if name.lower().endswith((".zip", ".safetensors")) else tune_data.take(file)
         return
     if name.lower().endswith(".safetensors"):
-        import runs
+        import imports
 
         tabs.go("runs")
-        runs.import_file(file)
+        imports.file(file)
         return
     if state.busy():
         notices.error("train", "A run is going. Stop it before choosing another text.")
@@ -186,9 +186,15 @@ def _drop(event):
     files = event.dataTransfer.files
     if files.length:
         event.preventDefault()
+        import imports
+
+        if "config.json" in [name.lower() for name in imports.names_of(files)] or tabs.current == "runs" and imports.is_model(imports.names_of(files)):
+            tabs.go("runs")
+            return imports.model(files)
         use_file(files.item(0))
         if files.length > 1:
             notices.announce("Only the first of the files is used.")
+    return None
 
 
 def _opened(event):

@@ -9,6 +9,7 @@ import corpus
 import device
 import engine
 import follow
+import imports
 import inside
 import inside_attention
 import inside_change
@@ -36,7 +37,7 @@ import write_draft
 import write_rule
 
 # The order decides who sees an event first: state and fields (engine, recipe), then the requests that read them.
-for part in (tabs, engine, device, recipe, sizes, corpus, tokens, token_tip, write, write_rule, write_draft, runs, train, follow, token_view,
+for part in (tabs, engine, device, recipe, sizes, corpus, tokens, token_tip, write, write_rule, write_draft, runs, imports, train, follow, token_view,
              adapters, tune_data, tune_settings, tune, tune_follow, compare, memorise, inside_attention, inside_lens, inside_next, inside_change, inside_flow, inside_features, inside_tuned, inside, wire):
     part.start()
 

@@ -12,10 +12,12 @@ import wire
 from dom import button, el, empty, make, on, show, text
 
 MORE_STEPS = 500  # what "train more" adds to a finished run
-LARGEST_IMPORT_MB = 2000
 
 _runs = []
-_asking = None  # (run_id, "rename" | "delete") while a question is open in the list
+_asking = None  # (run_id, "rename" | "export" | "delete") while a question is open in the list
+FORMATS = [("safetensors", "Whole run", "one .safetensors, with what training needs to go on"),
+           ("hf", "For Hugging Face", "a .zip whose folder transformers opens"),
+           ("gguf", "GGUF", "one file for llama.cpp and what is built on it")]
 
 
 def _show(event):
@@ -60,7 +62,8 @@ def _item(run):
         item.appendChild(make("p", "Its saved files cannot be read any more. Other runs are not affected.", "hint"))
     if run.get("note"):
         item.appendChild(make("p", run["note"], "hint"))
-    item.appendChild(_question(run) if _asking == (run_id, "delete") else _actions(run))
+    asked = _asking[1] if _asking and _asking[0] == run_id else None
+    item.appendChild(_question(run) if asked == "delete" else _formats(run) if asked == "export" else _actions(run))
     return item
 
 
@@ -114,7 +117,7 @@ def _actions(run):
             add("Continue" if left > 0 else "Train " + str(MORE_STEPS) + " more", "continue", _continue)
         add("Rename", "rename", lambda run: _ask(run, "rename"), "quiet-button")
         add("Duplicate", "duplicate", lambda run: _act("runs.duplicate", run), "quiet-button")
-        add("Export", "export", lambda run: _act("runs.export", run), "quiet-button")
+        add("Export", "export", lambda run: _ask(run, "export"), "quiet-button")
         add("History", "history", lambda run: _act("runs.history", run), "quiet-button")
     add("Delete", "delete", lambda run: _ask(run, "delete"), "quiet-button danger")
     return row
@@ -153,7 +156,7 @@ def _ask(run, what):
     global _asking
     _asking = (run["run_id"], what)
     _draw()
-    el("run-" + run["run_id"] + ("-name" if what == "rename" else "-keep")).focus()
+    el("run-" + run["run_id"] + {"rename": "-name", "export": "-as-safetensors", "delete": "-keep"}[what]).focus()
 
 
 def _asked(run, focus):
@@ -194,6 +197,27 @@ def _rename_form(run):
     return form
 
 
+def _formats(run):
+    run_id = run["run_id"]
+    row = make("div", cls="actions", role="group", aria_label="Export " + str(run.get("name") or run_id) + " as")
+
+    def add(name, label, hint):
+        def export(event):
+            _asked(run, "export")
+            _act("runs.export", run, {} if name == "safetensors" else {"format": name})
+
+        way = make("span", cls="format")
+        way.appendChild(button(label, export, id="run-" + run_id + "-as-" + name, aria_describedby="run-" + run_id + "-about-" + name))
+        way.appendChild(make("span", hint, "hint", id="run-" + run_id + "-about-" + name))
+        row.appendChild(way)
+
+    for name, label, hint in FORMATS:
+        add(name, label, hint)
+    row.appendChild(button("Cancel", lambda event: _asked(run, "export"), "quiet-button"))
+    row.addEventListener("keydown", lambda event: _asked(run, "export") if event.key == "Escape" else None)
+    return row
+
+
 def _question(run):
     run_id = run["run_id"]
     row = make("div", cls="actions question", role="group", aria_label="Delete this run?")
@@ -213,28 +237,7 @@ def _question(run):
     return row
 
 
-# ---- import, and the way back in -----------------------------------------------------------------------------------------------
-
-
-def import_file(file):
-    notices.clear("runs")
-    megabytes = bridge.megabytes(file)
-    if megabytes > LARGEST_IMPORT_MB:
-        return notices.error("runs", "“" + str(file.name) + "” has " + fmt.size(megabytes * 1e6) + ": that is more than a tab can open.")
-    notices.announce("Reading " + str(file.name) + "…")
-    return wire.send("runs.import", {"name": file.name}, "runs", file=file, answered=_imported)
-
-
-def _imported(event):
-    if event["kind"] != "failed":
-        notices.announce("The run has been imported.")
-
-
-def _picked(event):
-    files = el("runs-import").files
-    if files.length:
-        import_file(files.item(0))
-    el("runs-import").value = ""  # so that choosing the same file again counts
+# ---- the way back in ------------------------------------------------------------------------------------------------------------
 
 
 def _offer():
@@ -262,7 +265,6 @@ def _take_offer(event):
 def start():
     wire.on("runs", _show)
     wire.on("ready", _show)
-    on("runs-import", "change", _picked)
     on("resume-offer-go", "click", _take_offer)
     on("tab-runs", "click", lambda event: wire.send("runs.list", {}, "runs") if state.ready else None)
     state.watch(_offer)

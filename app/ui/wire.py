@@ -16,11 +16,11 @@ def on(kind, handler):
     _handlers.setdefault(kind, []).append(handler)
 
 
-def send(kind, fields=None, place="page", file=None, area=None, answered=None):
+def send(kind, fields=None, place="page", file=None, files=None, area=None, answered=None):
     """Send a request and return its id. `answered(event)` gets what replies to it up to the deciding answer, a failure too:
     for most requests the first reply, for some (_PRELIMINARY) a later one.
 
-    `file` (a File) goes along as a buffer, the content of the text area named `area` as `text`.
+    `file` (a File) goes along as a buffer, `files` as Files that the worker reads from, the content of the text area named `area` as `text`.
     """
     global _last
     _last += 1
@@ -31,6 +31,8 @@ def send(kind, fields=None, place="page", file=None, area=None, answered=None):
         del _open[min(_open)]
     if file is not None:
         bridge.sendFile(json.dumps(message), file)
+    elif files is not None:
+        bridge.sendFiles(json.dumps(message), files)
     elif area is not None:
         bridge.sendText(json.dumps(message), area)
     else:
