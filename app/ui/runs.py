@@ -17,7 +17,7 @@ _runs = []
 _asking = None  # (run_id, "rename" | "export" | "delete") while a question is open in the list
 FORMATS = [("safetensors", "Whole run", "one .safetensors, with what training needs to go on"),
            ("hf", "For Hugging Face", "a .zip whose folder transformers opens"),
-           ("gguf", "GGUF", "one file for llama.cpp and what is built on it")]
+           ("gguf", "GGUF", "one file, as llama.cpp reads models; weights and tokenizer")]
 
 
 def _show(event):
