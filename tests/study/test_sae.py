@@ -228,16 +228,27 @@ def test_files_of_another_kind_are_refused(tmp_path):
         SparseAutoencoder(*(small().encoder,) * 1, np.zeros(40, np.float32), np.zeros((39, 24), np.float32), np.zeros(24, np.float32))
 
 
+def spoken(model):
+    """Windows of what the model itself holds likeliest, one after the other: a text it knows, so that zeros inside lose something."""
+    rows = []
+    for first in range(0, 60, 3):
+        rows.append([first])
+        while len(rows[-1]) < CONFIG.context:
+            rows[-1].append(int(np.argmax(model.logits(rows[-1]))))
+    return np.concatenate(rows)
+
+
 def test_what_is_recovered(any_machine):
     """All of it by an autoencoder that changes nothing; none by one that gives zeros; and by hand in between."""
     model = made(any_machine, CONFIG)
+    text = spoken(model)
     identity = np.concatenate([np.eye(24), -np.eye(24)]).astype(np.float32)
     zeros = np.zeros(24, np.float32)
     perfect = SparseAutoencoder(identity.T.copy(), np.zeros(48, np.float32), identity, zeros, "l1", 0, "blocks.0.resid_post")
-    whole = study.recovered(model, TEXT, perfect, count=100)
+    whole = study.recovered(model, text, perfect, count=100)
     assert abs(whole.recovered - 1) < 1e-4 and whole.explained > 1 - 1e-9 and whole.l0 == 24 and whole.tokens == 100
     nothing = SparseAutoencoder(identity.T.copy(), np.full(48, -1e3, np.float32), identity, zeros, "l1", 0, "blocks.0.resid_post")
-    none = study.recovered(model, TEXT, nothing, count=100)
+    none = study.recovered(model, text, nothing, count=100)
     assert none.recovered == 0 and none.dead == 1 and none.l0 == 0
     assert "recovered" in str(whole) and whole.to_dict()["recovered"] == whole.recovered
 
@@ -247,7 +258,7 @@ def test_training_on_a_models_activations_and_looking_at_features(any_machine):
     trainer = study.sae_trainer(model, TEXT, "blocks.0.resid_post", rows=300, features=32, k=4, steps=120, batch=64)
     last = list(trainer.run())[-1]
     assert last.explained > 0.5 and trainer.autoencoder.address == "blocks.0.resid_post"
-    judged = study.recovered(model, TEXT, trainer.autoencoder, count=100)
+    judged = study.recovered(model, spoken(model), trainer.autoencoder, count=100)
     assert judged.l0 <= 4 and np.isfinite(judged.recovered)
     shown = study.features(model, TEXT, trainer.autoencoder, count=200, contexts=2)
     best = shown[0]
@@ -265,3 +276,21 @@ def test_what_does_not_fit_is_refused(any_machine):
     for wrong, words in (({"kind": "gated"}, "kind is one of"), ({"k": 0}, "k is a whole number"), ({"width": 3}, "settings are"), ({"l1": -1}, "l1 is a number")):
         with pytest.raises(ConfigError, match=words):
             SAESettings.of(**wrong)
+
+
+def test_it_prints_as_a_small_picture():
+    """How alike its features are, and what they explained on the way."""
+    own = small()
+    own.decoder[1], own.decoder[2] = own.decoder[0], -own.decoder[0]
+    lines = str(own).splitlines()
+    assert lines[0] == "sparse autoencoder at blocks.1.resid_post: 40 features of 24 numbers, the 5 largest of a row" and len(lines) == 6
+    unit = own.decoder / np.linalg.norm(own.decoder, axis=1, keepdims=True)
+    nearest = (unit @ unit.T - 3 * np.eye(40)).max(1)
+    counted = [int(line.split("features")[0].split()[-1]) for line in lines[1:]]
+    assert sum(counted) == 40 and counted[-1] == (nearest >= 0.8).sum() == 2
+    _, rows = planted(rows=2_000)
+    trainer, reports = trained(rows, steps=120, features=64)
+    shown = str(trainer).splitlines()
+    assert shown[0] == "64 features of 32 numbers at blocks.0.resid_post, step 120 of 120" and [line.split()[1] for line in shown[1:]] == ["50", "100", "120"]
+    assert f"explains {100 * reports[-1].explained:.1f} %" in shown[-1]
+    assert len(str(SAETrainer(rows, settings())).splitlines()) == 1

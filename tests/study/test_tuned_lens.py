@@ -1,11 +1,13 @@
 """A tuned lens: its gradients by differences, from the plain lens on, and nearer to what the model says after training."""
 
+import json
+
 import numpy as np
 import pytest
 
 from posttrainllm import study
-from posttrainllm.errors import ConfigError
-from posttrainllm.study.tuned_lens import LensTrainer, _Step
+from posttrainllm.errors import ConfigError, FormatError, NonFiniteError, ShapeError
+from posttrainllm.study.tuned_lens import LensTrainer, _Step, stream_names
 from posttrainllm.waiting import now
 from tests.study.by_hand import normalised, weights_of
 from tests.study.golden import CONFIG, TOKENS, made_here
@@ -81,3 +83,52 @@ def test_what_does_not_fit_is_refused(any_machine):
     for wrong in ({"steps": 0}, {"batch": 0}):
         with pytest.raises(ConfigError, match="from 1"):
             LensTrainer(made_here(any_machine), TEXT, **wrong)
+
+
+def test_it_comes_back_from_its_file_and_prints(any_machine, tmp_path):
+    model = made_here(any_machine)
+    trainer = LensTrainer(model, TEXT, steps=3, learning_rate=0.02, batch=2)
+    assert str(trainer) == "tuned lens, 3 steps to take"
+    reports = list(trainer.run())
+    lines = str(trainer).splitlines()
+    assert lines[0] == "tuned lens, step 3 of 3" and len(lines) == 1 + CONFIG.layers
+    first, last = reports[0].divergence_nats, reports[-1].divergence_nats
+    assert f"{last[0]:.3f} nats" in lines[1] and f"{first[0]:.3f} at first" in lines[1] and lines[2].startswith("blocks.0 ")
+    shown = str(trainer.lens).splitlines()
+    assert len(shown) == 1 + CONFIG.layers and f"{np.sqrt((trainer.lens.weights[1] ** 2).sum() + (trainer.lens.biases[1] ** 2).sum()):.3g}" in shown[2]
+    path = tmp_path / "lens.safetensors"
+    assert trainer.lens.save(path) == path.stat().st_size
+    again = study.TunedLens.load(path)
+    assert again.names == trainer.lens.names and again.weights.tobytes() == trainer.lens.weights.tobytes() and again.biases.tobytes() == trainer.lens.biases.tobytes()
+    one, other = (study.logit_lens(model, TOKENS, tuned=each) for each in (trainer.lens, again))
+    assert np.array_equal(one.probability, other.probability, equal_nan=True)
+
+
+def test_a_lens_of_another_model_and_files_of_another_kind_are_refused(any_machine, tmp_path):
+    model, path = made_here(any_machine), tmp_path / "lens.safetensors"
+    for other in (study.TunedLens(["embed"], CONFIG.channels), study.TunedLens(stream_names(CONFIG), 16)):
+        with pytest.raises(ShapeError, match="a tuned lens for this model, 2 layers of 24 channels; one of"):
+            study.logit_lens(model, TOKENS, tuned=other)
+    with pytest.raises(FormatError, match="is not there"):
+        study.TunedLens.load(path)
+    study.TunedLens(["embed"], 4).save(path)
+    right = path.read_bytes()
+    length = int.from_bytes(right[:8], "little")
+    head, data = json.loads(right[8 : 8 + length]), right[8 + length :]
+
+    def write(weight=None, **metadata):
+        changed = head | {"__metadata__": head["__metadata__"] | metadata, "weight": head["weight"] | (weight or {})}
+        text = json.dumps(changed).encode()
+        path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+    wrong = [({"format": "another"}, None), ({"version": "2"}, None), ({"names": "embed"}, None), ({"names": "5"}, None), ({"names": '["a", "b"]'}, None),
+             ({}, {"shape": [1, 2, 8]}), ({}, {"dtype": "I32"})]  # fmt: skip
+    for metadata, weight in wrong:
+        write(weight, **metadata)
+        with pytest.raises(FormatError, match="lens"):
+            study.TunedLens.load(path)
+    lens = study.TunedLens(["embed"], 4)
+    lens.biases[0, 1] = np.inf
+    lens.save(path)
+    with pytest.raises(NonFiniteError, match="its numbers are finite"):
+        study.TunedLens.load(path)

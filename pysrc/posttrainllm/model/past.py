@@ -65,6 +65,11 @@ class Past:
         """Let the model go: it and this one hold each other, and its engine's memory is freed only with the last hold on it."""
         self._model = self._ready = self._download = None
 
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._model is None
+
     async def logits(self, tokens, last: int = 1) -> list[memoryview]:
         """Logits [V] (float32) after each of the `last` of `tokens`; see GPT.logits_of_async."""
         count, context = len(tokens), self._model.config.context

@@ -22,6 +22,11 @@ def require_finite(place: str, weights: Iterable[tuple[str, bytes]]) -> None:
 class Weights:
     """What a GPT's weights answer to. An adapter's are among them; of a frozen base there are no gradients and moments."""
 
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called: there are no weights any more."""
+        return self._past.closed
+
     def weight_bytes(self, name: str, region: str = "params") -> bytes:
         """A weight (or its gradient "grads", or AdamW's "m", "v") as little-endian float32 bytes, (in, out) order."""
         return self.machine.download(*self.weight_address(name, region))

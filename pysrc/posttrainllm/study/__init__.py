@@ -14,6 +14,7 @@ _HOMES = {
     "Change": "running",
     "LensTrainer": "tuned_lens",
     "SparseAutoencoder": "sae",
+    "TunedLens": "tuned_lens",
     "ablate": "effects",
     "changed": "steering",
     "contributions": "lens",

@@ -109,7 +109,10 @@ def chosen(config: GPTConfig, asked) -> list[Place]:
     Raises ConfigError for one that names nothing.
     """
     known = places(config)
-    patterns = [asked] if isinstance(asked, str) else list(asked)
+    patterns = [asked] if isinstance(asked, str) or not hasattr(asked, "__iter__") else list(asked)
+    for each in patterns:
+        if not isinstance(each, str):
+            raise ConfigError("study", "an address in words, or several", f"{each!r:.60} came", "see posttrainllm.study.addresses")
     taken: set[str] = set()
     for pattern in patterns:
         matching = [address for address in known if fnmatchcase(address, pattern)]

@@ -8,6 +8,7 @@ from ..errors import ConfigError, DataError
 from ..ops.lazy import np
 from ..waiting import now
 from .addresses import chosen
+from .checks import number, text_tokens, whole
 from .picture import heat, label, table
 from .running import Run, labels_of, tokens_of
 
@@ -36,14 +37,21 @@ class Patterns:
         return "\n\n".join(parts)
 
     def picture(self, layer: int, head: int) -> str:
-        """One head as a heat map: a row a position, from which it looks; full is 1."""
+        """One head as a heat map: a row a position, from which it looks; full is 1. Raises ConfigError."""
+        layer, head = self._which(layer, head)
         rows = [label(each, 6) for each in self.labels]
         return "\n".join([f"blocks.{layer}.attn.pattern, head {head}", *heat(self.pattern[layer, head], rows, 1.0, 2)])
 
     def lines(self, layer: int, head: int, least: float = 0.1) -> list[tuple[int, int, float]]:
-        """(from position, to position, weight) of a head wherever the weight is at least `least`: lines between tokens."""
+        """(from position, to position, weight) of a head wherever the weight is at least `least`: lines between tokens.
+        Raises ConfigError."""
+        layer, head = self._which(layer, head)
         there = self.pattern[layer, head]
-        return [(int(at), int(to), float(there[at, to])) for at, to in np.argwhere(there >= least)]
+        return [(int(at), int(to), float(there[at, to])) for at, to in np.argwhere(there >= number("study", "least", least))]
+
+    def _which(self, layer, head) -> tuple[int, int]:
+        layers, heads = self.pattern.shape[:2]
+        return whole("study", "layer", layer, 0, layers - 1), whole("study", "head", head, 0, heads - 1)
 
     def to_dict(self) -> dict:
         """{"tokens", "labels", "arrays": {"pattern": float32 [L,H,T,T]}}."""
@@ -120,17 +128,15 @@ class HeadScores:
 
 def repeated(model, sequences: int = SEQUENCES, length: int | None = None, seed: int = 0, pool=None):
     """Random tokens twice over: int32 [sequences, 2·length], each half drawn from `pool` without a repeat where it is large enough."""
-    most = model.config.context // 2
-    length = min(most, MOST_REPEATED) if length is None else length
+    most, sequences = model.config.context // 2, whole("study", "sequences", sequences, 1)
+    length = min(most, MOST_REPEATED) if length is None else whole("study", "length", length, 0)
     known = min(model.config.vocabulary, model.tokenizer.vocabulary)
-    pool = np.arange(known) if pool is None else np.unique(list(model.tokenizer.encode(pool)) if isinstance(pool, str) else list(pool))
+    pool = np.arange(known) if pool is None else np.unique(text_tokens("study", list(model.tokenizer.encode(pool)) if isinstance(pool, str) else pool))
     if not pool.size or pool.min() < 0 or pool.max() >= known:
         raise DataError("study", f"a pool of tokens from 0 to {known - 1}", f"{pool.size} tokens came", "give a text, or tokens of the model")
-    if sequences < 1:
-        raise ConfigError("study", "sequences from 1", f"{sequences} came", "change it")
     if not 2 <= length <= most:
         raise ConfigError("study", f"a half is 2 to {most} tokens (half the context)", f"{length} came", "change the length")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(whole("study", "seed", seed, 0))
     half = np.stack([rng.choice(pool, length, replace=length > len(pool)) for _ in range(sequences)])
     return np.concatenate([half, half], 1).astype(np.int32)
 
@@ -153,6 +159,7 @@ async def head_scores_async(model, *, sequences: int = SEQUENCES, length: int | 
     limits = THRESHOLDS | (thresholds or {})
     if set(limits) != set(THRESHOLDS):
         raise ConfigError("study", f"thresholds are for {', '.join(THRESHOLDS)}", f"{', '.join(set(limits) - set(THRESHOLDS))} came", "leave it out")
+    limits = {kind: number("study", f"the threshold for {kind}", each) for kind, each in limits.items()}
     most = repeated(model, 1, length, seed, pool).shape[1] // 2
     scores: dict[str, object] = {}
     for size in sorted({max(2, 2 * most // 3), most}):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from ..errors import ConfigError, DataError
 from ..ops.lazy import np
 from ..waiting import now
 from .addresses import chosen
+from .checks import position_of
 from .picture import label, shade
 from .running import Run, labels_of, tokens_of
 
@@ -21,6 +22,8 @@ PARTS = {  # what is changed: its address in a block, and what a map has across
     "mlps by position": ("mlp.out", "position"),
 }
 HOW = ("zero", "mean")
+Between = Callable[[int, int], Awaitable[None]]
+"""Awaited after each pass of a map with how many of all are done, for who has to see to other things; what it raises ends the map."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,9 @@ async def _logits(model, tokens):
     return (await Run(model, tokens[None]).read(chosen(model.config, "logits")))["logits"]
 
 
-async def ablate_async(model, text, what: str = "heads", how: str = "zero", *, reference=None, position: int = -1, answer=None, other=None) -> Effect:
+async def ablate_async(
+    model, text, what: str = "heads", how: str = "zero", *, reference=None, position: int = -1, answer=None, other=None, between: Between | None = None
+) -> Effect:
     """`ablate`, for code that awaits."""
     tokens = _text(model, text)
     kind, across = _part(what)
@@ -132,7 +137,7 @@ async def ablate_async(model, text, what: str = "heads", how: str = "zero", *, r
 
     logits = await _logits(model, tokens)
     judge = _judge(model, tokens, position, answer, other, logits, None)
-    return await _map(model, tokens, what, how, kind, across, instead, judge, judge(logits), None)
+    return await _map(model, tokens, what, how, kind, across, instead, judge, judge(logits), None, between)
 
 
 def ablate(model, text, what: str = "heads", how: str = "zero", *, reference=None, position: int = -1, answer=None, other=None) -> Effect:
@@ -145,7 +150,9 @@ def ablate(model, text, what: str = "heads", how: str = "zero", *, reference=Non
     return now(ablate_async(model, text, what, how, reference=reference, position=position, answer=answer, other=other))
 
 
-async def patch_async(model, text, source, what: str = "heads", *, position: int = -1, answer=None, other=None) -> Effect:
+async def patch_async(
+    model, text, source, what: str = "heads", *, position: int = -1, answer=None, other=None, between: Between | None = None
+) -> Effect:
     """`patch`, for code that awaits."""
     tokens, origin = _text(model, text), _text(model, source)
     if len(tokens) != len(origin):
@@ -154,7 +161,8 @@ async def patch_async(model, text, source, what: str = "heads", *, position: int
     there = await Run(model, origin[None]).read(chosen(model.config, [f"blocks.*.{kind}", "logits"]))
     logits, from_source = await _logits(model, tokens), there.pop("logits")
     judge = _judge(model, tokens, position, answer, other, logits, from_source)
-    return await _map(model, tokens, what, "patched", kind, across, lambda address: there[address][0], judge, judge(logits), judge(from_source))
+    ends = judge(logits), judge(from_source)
+    return await _map(model, tokens, what, "patched", kind, across, lambda address: there[address][0], judge, *ends, between)
 
 
 def patch(model, text, source, what: str = "heads", *, position: int = -1, answer=None, other=None) -> Effect:
@@ -175,15 +183,13 @@ def _text(model, text):
 
 
 def _part(what: str) -> tuple[str, str]:
-    if what not in PARTS:
+    if not isinstance(what, str) or what not in PARTS:
         raise ConfigError("study", f"what is one of {', '.join(PARTS)}", f"{what!r} came", "choose one")
     return PARTS[what]
 
 
 def _judge(model, tokens, position: int, answer, other, logits, from_source) -> _Judge:
-    if not -len(tokens) <= position < len(tokens):
-        raise DataError("study", f"a position from 0 to {len(tokens) - 1}", f"{position} came", "choose one in the text")
-    position %= len(tokens)
+    position = position_of(tokens, position)
     first, second = (int(each) for each in np.argsort(-logits[0, position], kind="stable")[:2])
     if from_source is not None:
         theirs = int(from_source[0, position].argmax())
@@ -195,7 +201,7 @@ def _judge(model, tokens, position: int, answer, other, logits, from_source) -> 
     return _Judge(tokens, position, answer, other)
 
 
-async def _map(model, tokens, what, how, kind, across, instead: Callable, judge: _Judge, before, source) -> Effect:
+async def _map(model, tokens, what, how, kind, across, instead: Callable, judge: _Judge, before, source, between: Between | None) -> Effect:
     """One variant of the text a row of a batch: each has one part changed."""
     config, time = model.config, len(tokens)
     count = {"head": config.heads, "layer": 1, "position": time}[across]
@@ -214,6 +220,8 @@ async def _map(model, tokens, what, how, kind, across, instead: Callable, judge:
             await run.change(address, new)
             logits = (await run.read(chosen(config, "logits")))["logits"]
             difference[layer, columns.start : columns.stop], loss[layer, columns.start : columns.stop] = judge(logits)
+            if between is not None:
+                await between(layer * count + columns.stop, config.layers * count)
     labels = labels_of(model, tokens)
     names = labels if across == "position" else [f"h{each}" for each in range(count)] if across == "head" else ["layer"]
     pair = labels_of(model, np.array([judge.answer, judge.other]))

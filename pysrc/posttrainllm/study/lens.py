@@ -9,8 +9,10 @@ from ..ops.layernorm import EPS
 from ..ops.lazy import np
 from ..waiting import now
 from .addresses import chosen
+from .checks import position_of, whole
 from .picture import bars, label, table
 from .running import Run, labels_of, softmax, tokens_of
+from .tuned_lens import TunedLens
 from .weights import weight_async
 
 MOST_LENS_BYTES = 64 << 20
@@ -81,6 +83,9 @@ async def lens_logits_async(model, tokens, mid: bool = False):
 
 async def tuned_logits_async(model, tokens, tuned):
     """As `lens_logits_async`, each row through its map of a TunedLens first; in NumPy."""
+    if not isinstance(tuned, TunedLens):
+        raise ConfigError("lens", "a TunedLens", f"{type(tuned).__name__} came", "give trainer.lens of a LensTrainer, or TunedLens.load(path)")
+    tuned.require_fit(model.config)
     rows = _residuals(model.config, False)
     there = await Run(model, tokens[None]).values(frozenset(value for _, value in rows))
     gain, shift, head = [await weight_async(model, name) for name in ("ln_f.weight", "ln_f.bias", model.config.head)]
@@ -121,7 +126,7 @@ def logit_lens(model, text, top: int = 5, mid: bool = False, tuned=None) -> Logi
     """What the residual stream at each layer would say next, were it the last: through ln_f and the unembedding.
 
     `mid` adds a row after each block's attention; with a `tuned` lens (LensTrainer) each layer's map comes first, and there are
-    no such rows. Raises DataError, ConfigError.
+    no such rows. Raises DataError, ConfigError, ShapeError.
     """
     return now(logit_lens_async(model, text, top, mid, tuned))
 
@@ -155,7 +160,7 @@ class Contributions:
 async def contributions_async(model, text, position: int = -1, targets=None, heads: bool = False) -> Contributions:
     """`contributions`, for code that awaits."""
     tokens = _one(model, text)
-    position = _position(tokens, position)
+    position = position_of(tokens, position)
     wanted = ["embed", "logits", "ln_f.mean", "ln_f.rstd", "blocks.*.mlp.out", "blocks.*.attn.result" if heads else "blocks.*.attn.out"]
     found = await Run(model, tokens[None]).read(chosen(model.config, wanted))
     there = {name: each[0, position].astype(np.float64) for name, each in found.items()}
@@ -215,7 +220,7 @@ class NextToken:
 async def next_token_async(model, text, position: int = -1, top: int = 10, heads: bool = False) -> NextToken:
     """`next_token`, for code that awaits."""
     tokens, top = _one(model, text), _top(model, top)
-    position = _position(tokens, position)
+    position = position_of(tokens, position)
     rows = [(name, logits[position]) async for name, logits in lens_logits_async(model, tokens)]
     last = rows[-1][1]
     best = _best(last[None], top)[0]
@@ -237,20 +242,12 @@ def _one(model, text):
 
 
 def _top(model, top: int) -> int:
-    if isinstance(top, bool) or not isinstance(top, int) or top < 1:
-        raise ConfigError("study", "top is a whole number from 1", f"{top!r} came", "change it")
-    return min(top, model.config.vocabulary)
-
-
-def _position(tokens, position: int) -> int:
-    if not -len(tokens) <= position < len(tokens):
-        raise DataError("study", f"a position from 0 to {len(tokens) - 1}", f"{position} came", "choose one in the text")
-    return int(position % len(tokens))
+    return min(whole("study", "top", top, 1), model.config.vocabulary)
 
 
 def _targets(model, given):
     """Tokens that are asked about, [K]: unlike a text they may be more than the context."""
-    given = list(model.tokenizer.encode(given)) if isinstance(given, str) else list(given)
+    given = list(model.tokenizer.encode(given)) if isinstance(given, str) else np.atleast_1d(np.asarray(given))
     most = model.config.context
     return np.concatenate([tokens_of(model, given[first : first + most]) for first in range(0, max(1, len(given)), most)])
 

@@ -16,7 +16,7 @@ from ..model.gpt import trace
 from ..model.program import SLOT_BYTES, Pass
 
 MOST_KEPT = 24
-"""Passes of a model that stay loaded: those used last."""
+"""Passes of a model that stay loaded beside two a layer (a map of changes has one a layer): those used last."""
 LEAST_TIME = 16
 
 
@@ -56,7 +56,7 @@ def look(model, batch: int, time: int, kept: frozenset[str], changed: frozenset[
     key = model.program, batch, time, kept, changed, lens
     if key not in held:
         held[key] = build(*key)
-        if len(held) > MOST_KEPT:
+        if len(held) > MOST_KEPT + 2 * model.config.layers:
             held.popitem(last=False)
     held.move_to_end(key)
     return held[key]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 
 from ..ops.lazy import np
 from ..waiting import now
 from .addresses import place_of
+from .checks import place_read
 from .running import Run
 from .sae import SparseAutoencoder
 from .sae_engine import coder
-from .sparse import batches, require_rows, windows
+from .sparse import batches, windows
 
 JUDGED_TOKENS = 8_192
 
@@ -20,7 +22,7 @@ class Recovered:
     """How well an autoencoder stands in for what it reads, on a text it was not trained on.
 
     Losses in nats: as the model is, with x' in x's place, with zeros there. recovered: the share of what zeros lose that x' does
-    not. l0 and explained variance over the text's tokens; dead: share of features that fired nowhere in it.
+    not, NaN where zeros lose nothing: then there is no way to have gone any share of. l0 and explained variance over the text's tokens; dead: share of features that fired nowhere in it.
     """
 
     loss_nats: float
@@ -33,19 +35,21 @@ class Recovered:
 
     @property
     def recovered(self) -> float:
-        """1 where nothing is lost, 0 where as much is as with zeros."""
-        return (self.zeroed_nats - self.replaced_nats) / (self.zeroed_nats - self.loss_nats)
+        """1 where nothing is lost, 0 where as much is as with zeros, below 0 where more is; NaN where zeros lose nothing."""
+        lost = self.zeroed_nats - self.loss_nats
+        return (self.zeroed_nats - self.replaced_nats) / lost if lost > 0 else math.nan
 
     def __str__(self) -> str:
+        share = "zeros lose nothing, so no share can be told," if math.isnan(self.recovered) else f"{100 * self.recovered:.1f} % recovered"
         return (
             f"loss {self.loss_nats:.3f} nats, {self.replaced_nats:.3f} through the autoencoder, {self.zeroed_nats:.3f} through zeros: "
-            f"{100 * self.recovered:.1f} % recovered at L0 {self.l0:.1f}; {100 * self.explained:.1f} % explained, "
+            f"{share} at L0 {self.l0:.1f}; {100 * self.explained:.1f} % explained, "
             f"{100 * self.dead:.1f} % of features dead in {self.tokens:,} tokens"
         )
 
     def to_dict(self) -> dict:
-        """Plain JSON."""
-        return asdict(self) | {"recovered": self.recovered}
+        """Plain JSON; no share is None."""
+        return asdict(self) | {"recovered": None if math.isnan(self.recovered) else self.recovered}
 
 
 def _loss_nats(logits, tokens) -> float:
@@ -61,7 +65,7 @@ class Judge:
 
     def __init__(self, model, tokens, autoencoder: SparseAutoencoder, count: int = JUDGED_TOKENS, seed: int = 1, machine=None) -> None:
         self.model, self.autoencoder, self.done = model, autoencoder, 0
-        self._place, self._out = require_rows(model, autoencoder.address), place_of(model.config, "logits")
+        self._place, self._out = place_read(model, autoencoder), place_of(model.config, "logits")
         self._batches = batches(model, windows(tokens, model.config.context, count, seed))
         self._engine = coder(model, autoencoder, machine)
         self._losses, self._windows, self._seen = np.zeros(3), 0, []

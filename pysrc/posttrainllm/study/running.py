@@ -12,6 +12,7 @@ from ..errors import ConfigError, DataError, ShapeError
 from ..ops.lazy import np
 from ..waiting import begun, now
 from .addresses import Place, chosen, place_of
+from .checks import require_numbers, require_open
 from .passes import look, padded
 from .picture import table
 from .weights import fetched, projection_async
@@ -91,6 +92,7 @@ class Run:
     """A forward pass of tokens [B,T] with its changes, which can be asked for activations again and again."""
 
     def __init__(self, model, tokens) -> None:
+        require_open(model)
         self.model, self.tokens = model, tokens
         self.batch, self.time = tokens.shape
         self.padded = padded(self.time, model.config.context)
@@ -98,7 +100,7 @@ class Run:
         self._mixing: dict[str, object] = {}  # scores and patterns that were put there: no engine has them
 
     async def values(self, names: frozenset[str], lens: tuple[str, ...] = ()) -> dict[str, object]:
-        """The engine's values by name, [B,T,…]; and of `lens` the logits "lens.<name>"."""
+        """The engine's values by name, [B,T,…]; and of `lens` the logits "lens.<name>". Raises NonFiniteError."""
         machine = self.model.machine
         made = look(self.model, self.batch, self.padded, names, frozenset(self._images), lens)
         await made.ready(machine)
@@ -110,7 +112,9 @@ class Run:
                 machine.upload(address(value), image.tobytes())
         machine.replay(made.loaded)
         asked = {name: begun(fetched(machine, *made.each.address(name), value.shape)) for name, value in made.each.outputs.items()}
-        return {name: self._cut(await answer) for name, answer in asked.items()}
+        found = {name: self._cut(await answer) for name, answer in asked.items()}
+        require_numbers(self.model.config, found)
+        return found
 
     def _cut(self, array):
         """[B·padded, …] without the positions that no token stands at."""
@@ -199,7 +203,7 @@ def place_width(place: Place, config) -> tuple[int, ...]:
 def _fitting(place: Place, what, shape: tuple[int, ...]):
     try:
         return np.broadcast_to(np.asarray(what, np.float64 if place.derived else np.float32), shape)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise ShapeError(
             f"study: {place.address} takes what broadcasts to {list(shape)}; {list(np.shape(what))} came. NaN leaves a number as it is."
         ) from error
@@ -231,6 +235,8 @@ async def run_async(model, text, taps=(), replace: Mapping[str, object | Callabl
 
 def in_order(model, replace: Mapping) -> list:
     """Replacements as the forward pass comes to them: one that looks first must see those before it."""
+    if not isinstance(replace, Mapping):
+        raise ConfigError("study", "replacements by address, {address: what}", f"{type(replace).__name__} came", "give a dict")
     for each in replace:
         place_of(model.config, each)
     return [(place.address, replace[place.address]) for place in chosen(model.config, replace)] if replace else []
@@ -241,7 +247,8 @@ def run(model, text, taps=(), replace: Mapping[str, object | Callable] | None = 
 
     `replace` maps an address to what shall stand there instead: an array (or number) that broadcasts to its shape, NaN leaving a
     number as it was; a function of the array that would stand there; or a Change. A replaced pattern takes effect through the
-    heads' mix of values. Nothing is taken over by the next run. Raises ConfigError, DataError, ShapeError, DeviceError.
+    heads' mix of values. Nothing is taken over by the next run. Raises ConfigError, DataError, ShapeError, DeviceError,
+    NonFiniteError where weights are broken.
 
         act = run(model, "ROMEO:", taps=["blocks.*.attn.pattern", "logits"])
         off = run(model, "ROMEO:", taps="logits", replace={"blocks.0.mlp.out": 0.0})["logits"]

@@ -11,13 +11,15 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..errors import ConfigError, FormatError, ShapeError
+from ..errors import ConfigError, FormatError, NonFiniteError, ShapeError
 from ..ops.lazy import np
 from ..store.safetensors import SafeTensors, encode
+from .picture import bars
 
 KINDS = ("topk", "l1")
 CONFIG, WEIGHTS = "cfg.json", "sae_weights.safetensors"
 _THEIRS = {"topk": "topk", "l1": "standard"}
+PICTURED, BINS = 256, (-1.0, 0.2, 0.4, 0.6, 0.8, 1.01)
 LAYOUT = "6.54.12"
 """SAELens' version whose layout this is; without one it takes a file for an old one's and drops the metadata."""
 
@@ -38,7 +40,7 @@ def sparse(pre, kind: str, k: int):
 class SparseAutoencoder:
     """encoder [C,F], encoder_bias [F], decoder [F,C], bias [C], all float32; k counts for "topk" only.
 
-    address is where in the model its inputs come from ("" where none was named). Raises ConfigError, ShapeError.
+    address is where in the model its inputs come from ("" where none was named). Raises ConfigError, ShapeError, NonFiniteError.
     """
 
     encoder: object = field(repr=False)
@@ -52,11 +54,19 @@ class SparseAutoencoder:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ConfigError("sae", f"kind is one of {', '.join(KINDS)}", f"{self.kind!r} came", "choose one")
+        if getattr(self.encoder, "ndim", 0) != 2:
+            raise ShapeError("sae", "encoder is an array [C,F]", f"{np.shape(self.encoder)} came", "see SparseAutoencoder")
         channels, features = self.encoder.shape
         expected = {"encoder_bias": (features,), "decoder": (features, channels), "bias": (channels,)}
         for name, shape in expected.items():
-            if getattr(self, name).shape != shape:
-                raise ShapeError(f"sae: {name} is {list(shape)} beside an encoder of {[channels, features]}; {list(getattr(self, name).shape)} came.")
+            if np.shape(getattr(self, name)) != shape:
+                raise ShapeError(f"sae: {name} is {list(shape)} beside an encoder of {[channels, features]}; {list(np.shape(getattr(self, name)))} came.")
+
+        if self.kind == "topk" and not (type(self.k) is int and 1 <= self.k <= features):
+            raise ConfigError("sae", f"k is a whole number from 1 to {features}, the features there are", f"{self.k!r:.60} came", "change it")
+        broken = [name for name in ("encoder", *expected) if not np.isfinite(getattr(self, name)).all()]
+        if broken:
+            raise NonFiniteError("sae", "weights are numbers", f"{broken[0]} holds NaN or infinity", "train it again, at a lower rate")
 
     @property
     def features(self) -> int:
@@ -67,6 +77,21 @@ class SparseAutoencoder:
     def channels(self) -> int:
         """C, the width of what it reads."""
         return self.encoder.shape[0]
+
+    def __str__(self) -> str:
+        """How alike features are: of each of at most PICTURED, evenly chosen, the cosine with the one nearest to it; near 1 it is one twice."""
+        kept = f"the {self.k} largest of a row" if self.kind == "topk" else "any above 0"
+        lines = [f"sparse autoencoder at {self.address or 'no address'}: {self.features:,} features of {self.channels} numbers, {kept}"]
+        if self.features > 1:
+            unit = self.decoder / np.maximum(np.sqrt((self.decoder**2).sum(1, keepdims=True)), 1e-12)
+            seen = np.arange(0, self.features, -(-self.features // PICTURED))
+            cosines = unit[seen] @ unit.T
+            cosines[np.arange(len(seen)), seen] = -1
+            counts = np.histogram(cosines.max(1), BINS)[0]
+            names = [f"{low:.1f} to {high:.1f}" for low, high in zip(BINS, BINS[1:])]
+            notes = [f"{int(each)} features, nearest by this cosine" if not at else str(int(each)) for at, each in enumerate(counts)]
+            lines += bars(names, counts, notes)
+        return "\n".join(lines)
 
     def encode(self, x):
         """Feature activations [R,F] of x [R,C], or of any [..., C]."""
@@ -111,12 +136,14 @@ class SparseAutoencoder:
             config = json.loads(bytes(settings))
             kind = {theirs: ours for ours, theirs in _THEIRS.items()}[config["architecture"]]
             address = config.get("metadata", {}).get("posttrainllm_address", "")
-            k = int(config.get("k", 0))
+            k = config.get("k", 0)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise FormatError("sae", f"{CONFIG} says architecture standard or topk", str(error)[:80], "export it from SAELens again") from error
         off = [f"{name} {config[name]!r}" for name, plain in _PLAIN.items() if config.get(name, plain) != plain]
         if off:
             raise FormatError("sae", "activations are neither scaled nor reshaped, and b_dec is taken off the input", ", ".join(off), "fold it before")
+        if not isinstance(address, str):
+            raise FormatError("sae", f"{CONFIG}'s posttrainllm_address is text", f"{address!r:.60} came", "correct or leave it out")
         file = SafeTensors(weights, WEIGHTS)
         arrays = []
         for name in ("W_enc", "b_enc", "W_dec", "b_dec"):
@@ -124,7 +151,10 @@ class SparseAutoencoder:
             if tensor.dtype != "F32":
                 raise FormatError("sae", "its weights are F32", f"{name} is {tensor.dtype}", "convert it before")
             arrays.append(np.frombuffer(tensor.view(), "<f4").reshape(tensor.shape))
-        return cls(*arrays, kind=kind, k=k, address=address)
+        try:
+            return cls(*arrays, kind=kind, k=k, address=address)
+        except (ConfigError, ShapeError) as error:
+            raise FormatError("sae", f"{CONFIG} and {WEIGHTS} belong together", str(error), "export it from SAELens again") from error
 
     @classmethod
     def load(cls, folder) -> SparseAutoencoder:

@@ -15,15 +15,16 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict, dataclass
 
 from ..configs import load
-from ..errors import ConfigError
+from ..errors import ConfigError, DataError, NonFiniteError
 from ..ops.lazy import np
 from ..waiting import each_now
+from .picture import bars
 from .sae import KINDS, SparseAutoencoder, sparse
 
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
 WARMUP, DECAY, LAST_RESAMPLE = 0.02, 0.3, 0.7
 """Shares of the steps: the rate rises over the first, falls over the last; nothing is made anew after that one."""
-REPORT_STEPS = 50
+REPORT_STEPS, PICTURED = 50, 12
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,12 @@ class SAESettings:
             value = getattr(self, name)
             if type(value) not in (int, float) or not 0 <= value < 1e6:
                 raise ConfigError("sae", f"{name} is a number from 0 to a million", f"{value!r} came", "change it")
+        if not self.learning_rate:
+            raise ConfigError("sae", "learning_rate is above 0", "0 came: nothing would be learned", "leave it out for the default")
+        if self.kind == "topk" and self.k > self.features:
+            raise ConfigError("sae", f"k is at most the number of features, {self.features:,}", f"{self.k:,} came", "lower it, or take more features")
+        if type(self.seed) is not int or self.seed < 0:
+            raise ConfigError("sae", "seed is a whole number from 0", f"{self.seed!r:.60} came", "change it")
 
     @classmethod
     def of(cls, **changes) -> SAESettings:
@@ -111,7 +118,8 @@ def gradients(w: dict, x, kind: str, k: int, l1: float):
 
 
 class SAETrainer:
-    """Training on rows x [N,C] (float32). `run` gives reports; `autoencoder` is what there is so far, fit for rows as they came.
+    """Training on rows x [N,C] (float32). `run` gives reports, and `reports` are some of those so far; `autoencoder` is what there is,
+    fit for rows as they came.
 
     products: a sae_engine.Products for batches of min(settings.batch, N) rows, or None for NumPy.
     """
@@ -120,6 +128,8 @@ class SAETrainer:
         rows = np.ascontiguousarray(rows, np.float32)
         if rows.ndim != 2 or len(rows) < 2:
             raise ConfigError("sae", "rows of activations [N,C], two at least", f"{list(rows.shape)} came", "read some more text")
+        if not np.isfinite(rows).all():
+            raise DataError("sae", "rows of activations are numbers", "NaN or infinity came", "leave those rows out; look for broken weights")
         self.settings, self.address, self.step, self.resampled = settings, address, 0, 0
         channels, features = rows.shape[1], settings.features
         self._rng = np.random.default_rng(settings.seed)
@@ -131,7 +141,7 @@ class SAETrainer:
         self._moments = {name: (np.zeros_like(each), np.zeros_like(each)) for name, each in self._weights.items()}
         self._fired = np.zeros(features, np.int64)
         self._order, self._at = self._rng.permutation(len(rows)), 0
-        self._seconds = 0.0
+        self._seconds, self.reports = 0.0, []
 
     @staticmethod
     def _unit(rows):
@@ -146,6 +156,14 @@ class SAETrainer:
             w["encoder"].copy(), w["encoder_bias"] / np.float32(s), w["decoder"].copy(), w["bias"] / np.float32(s),
             self.settings.kind, self.settings.k, self.address,
         )  # fmt: skip
+
+    def __str__(self) -> str:
+        """What the features explained so far: a bar for each of some reports, evenly chosen, the last among them."""
+        seen = self.reports[:: -(-len(self.reports) // PICTURED)] if self.reports else []
+        seen = seen if not seen or seen[-1] is self.reports[-1] else [*seen, self.reports[-1]]
+        title = f"{self.settings.features:,} features of {self._rows.shape[1]} numbers at {self.address or 'no address'}, step {self.step:,} of {self.settings.steps:,}"
+        notes = [f"explains {100 * each.explained:.1f} %, L0 {each.l0:.1f}, dead {100 * each.dead:.1f} %" for each in seen]
+        return "\n".join([title, *bars([f"step {each.step:,}" for each in seen], [max(0.0, each.explained) for each in seen], notes)])
 
     def run(self) -> Iterator[SAEReport]:
         """Train to the end; a report every REPORT_STEPS steps and after the last."""
@@ -164,7 +182,10 @@ class SAETrainer:
         for _ in range(min(steps, self.settings.steps - self.step)):
             last = await self._one()
         self._seconds += time.perf_counter() - began
-        return self._report(*last, self._seconds)
+        report = self._report(*last, self._seconds)
+        if not self.reports or report.step - self.reports[-1].step >= REPORT_STEPS or report.step == report.steps:
+            self.reports.append(report)
+        return report
 
     def _batch(self):
         size = min(self.settings.batch, len(self._rows))
@@ -184,6 +205,8 @@ class SAETrainer:
             acts, error, found = gradients(w, x, s.kind, s.k, s.l1)
         else:
             acts, error, found = await self._products.gradients(w, x, s.kind, s.k, s.l1)
+        if not np.isfinite(error).all():
+            raise NonFiniteError("sae", "the error is a number", f"at step {self.step:,} NaN or infinity came", "lower learning_rate or l1")
         # Along a row of the decoder nothing is to be gained, since its length is put back to 1.
         found["decoder"] -= (found["decoder"] * w["decoder"]).sum(1, keepdims=True) * w["decoder"]
         rate = self._rate()

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import DataError, StoreCorruptError
+from ..errors import ConfigError, DataError, StoreCorruptError
 from ..model.memory import RESERVE_BYTES
 from ..model.program import Program
 from ..ops.lazy import np
@@ -88,6 +88,8 @@ def need_bytes(config, time: int) -> int:
 
 async def sharpening_async(run, text, device: str = "auto") -> Sharpening:
     """`sharpening`, for code that awaits."""
+    if not isinstance(run, (Run, str, Path)):
+        raise ConfigError("study", "a run's folder, or an open Run", f"{type(run).__name__} came", "give one of those")
     with nullcontext(run) if isinstance(run, Run) else hold_run(Path(run)) as held:
         checkpoint = held.load()
         model = model_of(checkpoint, device=device)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from ..errors import ConfigError, DataError
+from ..errors import DataError
 from ..ops.lazy import np
 from ..waiting import now
-from .addresses import place_of
+from .checks import place_read, require_open, require_rows, text_tokens, whole
 from .picture import label, shade
 from .running import Run, labels_of
 from .sae import SparseAutoencoder
@@ -22,20 +22,12 @@ RARE = (0.0003, 0.02)
 
 def windows(tokens, context: int, count: int, seed: int):
     """`count` tokens or a few more as windows [N,T] int32, drawn without overlap while the text has enough of them."""
-    found = np.frombuffer(tokens, np.uint8) if isinstance(tokens, (bytes, bytearray)) else np.asarray(tokens)
+    found, count, seed = text_tokens("sae", tokens), whole("sae", "a number of tokens", count, 1), whole("sae", "seed", seed, 0)
     if len(found) < context:
         raise DataError("sae", f"a text of at least {context} tokens (the context)", f"{len(found)} came", "use a longer text")
     there, wanted = len(found) // context, -(-count // context)
     order = np.random.default_rng(seed).permutation(there)[:wanted]
     return np.stack([found[at * context : (at + 1) * context] for at in order]).astype(np.int32)
-
-
-def require_rows(model, address: str):
-    """The Place of an address with one row a token. Raises ConfigError for another."""
-    place = place_of(model.config, address)
-    if place.dims not in ("TC", "TF"):
-        raise ConfigError("sae", "an address with one row a token (resid_post, mlp.out, mlp.post, attn.out, …)", f"{address!r} came", "choose one")
-    return place
 
 
 def batches(model, rows) -> list:
@@ -119,7 +111,8 @@ async def features_async(
     model, tokens, autoencoder: SparseAutoencoder, indices=None, *, count: int = BROWSED_TOKENS, contexts: int = 5, around: int = 12, top: int = 8, seed: int = 2
 ) -> list[Feature]:
     """`features`, for code that awaits."""
-    place = require_rows(model, autoencoder.address)
+    place, contexts, top = place_read(model, autoencoder), whole("sae", "contexts", contexts, 1), whole("sae", "top", top, 1)
+    around = whole("sae", "around", around, 0)
     rows = windows(tokens, model.config.context, count, seed)
     engine = coder(model, autoencoder)
     acts = np.concatenate([await engine.encode((await Run(model, each).read([place]))[place.address]) for each in batches(model, rows)])
@@ -133,9 +126,7 @@ async def features_async(
         promoted = decoder @ ((await weight_async(model, model.config.head)) * await weight_async(model, "ln_f.weight")).T
     known = model.tokenizer.vocabulary
     found = []
-    for index in (int(each) for each in indices):
-        if not 0 <= index < autoencoder.features:
-            raise ConfigError("sae", f"a feature from 0 to {autoencoder.features - 1}", f"{index} came", "choose one of those")
+    for index in (whole("sae", "a feature", each, 0, autoencoder.features - 1) for each in indices):
         own = acts[..., index]
         where = []
         for row in np.argsort(-own.max(1), kind="stable")[:contexts]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..errors import ConfigError, DataError
+from ..errors import DataError
 from ..ops.lazy import np
 from ..waiting import now
 from .addresses import chosen
+from .checks import number, place_read, whole
 from .running import Change, Run, in_order, tokens_of
 from .sae import SparseAutoencoder
 
@@ -57,8 +58,8 @@ def changed(model, replace: Mapping) -> Changed:
 def steer(model, autoencoder: SparseAutoencoder, feature: int, strength: float) -> Changed:
     """A model to write with, `strength` times a feature's direction added to every row its autoencoder reads.
 
-    A feature's own activations (Feature.most) are a measure for the strength; a negative one holds it back. Raises ConfigError.
+    A feature's own activations (Feature.most) are a measure for the strength; a negative one holds it back. Raises ConfigError, ShapeError.
     """
-    if not 0 <= feature < autoencoder.features:
-        raise ConfigError("sae", f"a feature from 0 to {autoencoder.features - 1}", f"{feature} came", "choose one of those")
-    return Changed(model, {autoencoder.address: Change(add=np.float32(strength) * autoencoder.decoder[feature])})
+    address = place_read(model, autoencoder).address
+    direction = autoencoder.decoder[whole("sae", "a feature", feature, 0, autoencoder.features - 1)]
+    return Changed(model, {address: Change(add=np.float32(number("sae", "strength", strength)) * direction)})

@@ -8,6 +8,7 @@ from ..errors import DataError
 from ..ops.lazy import np
 from ..waiting import now
 from .addresses import chosen
+from .checks import position_of
 from .picture import label, table
 from .running import Run, labels_of, tokens_of
 
@@ -69,9 +70,9 @@ class Flow:
 async def flow_async(model, text, position: int = -1) -> Flow:
     """`flow`, for code that awaits."""
     tokens = tokens_of(model, text)
-    if tokens.ndim != 1 or not -len(tokens) <= position < len(tokens):
-        raise DataError("study", f"one text, and a position from 0 to {tokens.shape[-1] - 1}", f"{position} came", "choose one in the text")
-    position %= len(tokens)
+    if tokens.ndim != 1:
+        raise DataError("study", "this is of one text", f"{len(tokens)} came", "ask for one at a time")
+    position = position_of(tokens, position)
     labels = labels_of(model, tokens)
     places = [place for place in chosen(model.config, "*") if place.kind in MADE_OF]
     found = await Run(model, tokens[None]).read(places)

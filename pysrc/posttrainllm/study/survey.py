@@ -6,7 +6,7 @@ After `advance_async` has gone through the windows, `order` lists features and `
 from __future__ import annotations
 
 from ..ops.lazy import np
-from .addresses import place_of
+from .checks import place_read, whole
 from .running import Run, labels_of
 from .sae import SparseAutoencoder
 from .sae_engine import coder
@@ -25,7 +25,7 @@ class Survey:
     def __init__(self, model, tokens, autoencoder: SparseAutoencoder, count: int, seed: int = 2, machine=None) -> None:
         self.model, self.autoencoder = model, autoencoder
         self.rows = windows(tokens, model.config.context, count, seed)
-        self._place = place_of(model.config, autoencoder.address)
+        self._place = place_read(model, autoencoder)
         self._engine = coder(model, autoencoder, machine)
         self._most = np.zeros((len(self.rows), autoencoder.features), np.float32)  # by window
         self._fired = np.zeros(autoencoder.features, np.int64)
@@ -71,6 +71,7 @@ class Survey:
 
     async def feature_async(self, index: int, contexts: int = 5, around: int = 12, top: int = 8) -> Feature:
         """As `features` tells of one: where it fires most, and what it promotes."""
+        index = whole("sae", "a feature", index, 0, self.autoencoder.features - 1)
         best = [int(row) for row in np.argsort(-self._most[:, index], kind="stable")[:contexts] if self._most[row, index] > 0]
         where = []
         for row in best:

@@ -6,20 +6,26 @@ own distribution from the lens's, so nothing is learned but what the model alrea
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from ..compile import Graph, Value
-from ..errors import ConfigError
+from ..errors import ConfigError, FormatError, NonFiniteError, ShapeError
 from ..ops.lazy import np
+from ..store.safetensors import SafeTensors, encode
 from ..waiting import each_now
 from .beside import Beside
+from .checks import number, require_open, whole
+from .picture import bars
 from .running import Run, softmax
 from .sparse import windows
 
 STEPS, RATE, DECAY = 200, 0.002, 0.3
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
+FORMAT, VERSION = "posttrainllm.tuned_lens", "1"
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,11 @@ class LensReport:
 
 
 class TunedLens:
-    """names: the stream's values that it maps; weights [L,C,C] and biases [L,C] (float32), L of them."""
+    """names: the stream's values that it maps; weights [L,C,C] and biases [L,C] (float32), L of them: x' = x + x·weight + bias.
+
+    Prints how far each map is from the plain lens. Saved as one safetensors file: F32 tensors `weight` [L,C,C] and `bias` [L,C], and
+    metadata "format" ("posttrainllm.tuned_lens"), "version" ("1") and "names", a JSON list of L of the stream's values.
+    """
 
     def __init__(self, names: list[str], channels: int) -> None:
         self.names = names
@@ -53,6 +63,56 @@ class TunedLens:
             return x
         at = self.names.index(name)
         return x + x @ self.weights[at] + self.biases[at]
+
+    def __str__(self) -> str:
+        """A bar a layer: the length of what the map adds, weight and bias together."""
+        lengths = [float(np.sqrt((weight**2).sum() + (bias**2).sum())) for weight, bias in zip(self.weights, self.biases)]
+        title = f"tuned lens of {len(self.names)} layers, {self.biases.shape[1]} channels: how far each map is from the plain lens"
+        return "\n".join([title, *bars([name.removesuffix(".resid_post") for name in self.names], lengths)])
+
+    def require_fit(self, config) -> None:
+        """Raise ShapeError where it is not a lens for a model of this config."""
+        names = stream_names(config)
+        if self.names != names or self.biases.shape[1] != config.channels:
+            wanted, came = (f"{layers} layers of {channels} channels" for layers, channels in ((len(names), config.channels), self.biases.shape))
+            raise ShapeError("lens", f"a tuned lens for this model, {wanted}", f"one of {came} came", "train one on this model")
+
+    def save(self, path) -> int:
+        """Write it as one file; returns its bytes."""
+        tensors = [(name, "F32", each.shape, np.ascontiguousarray(each, "<f4").tobytes()) for name, each in (("weight", self.weights), ("bias", self.biases))]
+        metadata = {"format": FORMAT, "version": VERSION, "names": json.dumps(self.names)}
+        return Path(path).write_bytes(b"".join(map(bytes, encode(tensors, metadata))))
+
+    @classmethod
+    def load(cls, path) -> TunedLens:
+        """From a file that `save` wrote. Raises FormatError."""
+        if not Path(path).is_file():
+            raise FormatError("lens", "a file that TunedLens.save wrote", f"{str(path)!r} is not there", "choose another")
+        file = SafeTensors(Path(path).read_bytes(), Path(path).name)
+        if (file.metadata.get("format"), file.metadata.get("version")) != (FORMAT, VERSION):
+            raise FormatError("lens", f"metadata says format {FORMAT}, version {VERSION}", f"{file.metadata!r:.80} came", "choose a file that TunedLens.save wrote")
+        try:
+            names = json.loads(file.metadata["names"])
+        except (ValueError, KeyError) as error:
+            raise FormatError("lens", "names is a JSON list", f"{file.metadata.get('names')!r:.60} came", "save it again") from error
+        weight, bias = file["weight"], file["bias"]
+        right = isinstance(names, list) and all(isinstance(each, str) for each in names) and len(set(names)) == len(names)
+        shapes = [tuple(each.shape) for each in (weight, bias)]
+        channels = shapes[1][-1] if shapes[1] else 0
+        if not right or shapes != [(len(names), channels, channels), (len(names), channels)] or {weight.dtype, bias.dtype} != {"F32"}:
+            came = f"{weight.dtype} {list(weight.shape)}, {bias.dtype} {list(bias.shape)} and names {names!r:.40}"
+            raise FormatError("lens", "F32 weight [L,C,C] and bias [L,C] for L names", f"{came} came", "save it again")
+        found = cls(names, channels)
+        for own, tensor in ((found.weights, weight), (found.biases, bias)):
+            own[...] = np.frombuffer(tensor.view(), "<f4").reshape(own.shape)
+        if not (np.isfinite(found.weights).all() and np.isfinite(found.biases).all()):
+            raise NonFiniteError("lens", "its numbers are finite", "NaN or infinity came", "train it again, at a lower rate")
+        return found
+
+
+def stream_names(config) -> list[str]:
+    """What a tuned lens has maps for: the embedding and every block's end but the last."""
+    return ["embed", *(f"blocks.{layer}.resid_post" for layer in range(config.layers - 1))]
 
 
 class _Step(Beside):
@@ -97,20 +157,33 @@ class _Step(Beside):
 class LensTrainer:
     """Trains a TunedLens on windows of a text's tokens. `run` gives a LensReport a step; `lens` is what there is so far.
 
+        trainer = LensTrainer(model, corpus.train)
+        for report in trainer.run(): print(report)
+        print(study.logit_lens(model, text, tuned=trainer.lens)); trainer.lens.save("lens.safetensors")
+
     Raises ConfigError, DataError, DeviceError.
     """
 
     def __init__(self, model, tokens, steps: int = STEPS, learning_rate: float = RATE, batch: int | None = None, seed: int = 42) -> None:
-        if type(steps) is not int or steps < 1 or not 0 < learning_rate < 1 or (batch is not None and batch < 1):
-            raise ConfigError("lens", "steps and a batch from 1 and a learning rate between 0 and 1", f"{steps!r}, {batch!r} and {learning_rate!r} came", "change them")
-        config = model.config
+        require_open(model)
+        steps, config = whole("lens", "steps", steps, 1), model.config
+        if not 0 < number("lens", "learning_rate", learning_rate) < 1:
+            raise ConfigError("lens", "learning_rate lies between 0 and 1", f"{learning_rate!r} came", "change it")
         self.model, self.steps, self.step, self._rate = model, steps, 0, learning_rate
-        self._batch = min(8, config.batch) if batch is None else batch
+        self._batch = min(8, config.batch) if batch is None else whole("lens", "batch", batch, 1)
         self._windows = windows(tokens, config.context, steps * self._batch * config.context, seed)
-        names = ["embed", *(f"blocks.{layer}.resid_post" for layer in range(config.layers - 1))]
-        self.lens = TunedLens(names, config.channels)
+        self.lens = TunedLens(stream_names(config), config.channels)
+        self._first = self._last = None
         self._moments = [[np.zeros_like(each), np.zeros_like(each)] for each in (self.lens.weights, self.lens.biases)]
         self._on = _Step(model, self._batch * config.context)
+
+    def __str__(self) -> str:
+        """A bar a layer: how far what it says is from the model's own word, at the first step and now."""
+        if self._last is None:
+            return f"tuned lens, {self.steps} steps to take"
+        notes = [f"{now:.3f} nats from the model's word, {then:.3f} at first" for now, then in zip(self._last, self._first)]
+        names = [name.removesuffix(".resid_post") for name in self.lens.names]
+        return "\n".join([f"tuned lens, step {self.step} of {self.steps}", *bars(names, self._last, notes)])
 
     def run(self) -> Iterator[LensReport]:
         """Train to the end."""
@@ -123,6 +196,7 @@ class LensTrainer:
             chosen = np.arange(self.step * self._batch, (self.step + 1) * self._batch) % len(self._windows)
             divergences = await self._one(self._windows[chosen])
             self.step += 1
+            self._first, self._last = self._first or divergences, divergences
             yield LensReport(self.step, self.steps, divergences, time.perf_counter() - started)
 
     async def _one(self, rows) -> list[float]:
