@@ -29,6 +29,7 @@ const host = {
   },
   post: (json) => { posted++; sink.postMessage(JSON.parse(json)); }, // as the trainer's worker does it; nobody listens
   corpus: () => bytesOf('shakespeare.txt'),
+  load_numpy: () => python.pyodide.loadPackage('numpy', { messageCallback: () => {} }),
 };
 const sink = new MessageChannel().port1;
 
@@ -40,8 +41,8 @@ async function start() {
   const pyodide = await loadPyodide({ indexURL, lockFileURL: `${indexURL}pyodide-lock.json`, env: { HOME: '/home/pyodide' } });
   pyodide.registerJsModule('posttrainllm_host', host);
   pyodide.unpackArchive(await bytesOf(site.package), 'zip', { extractDir: '/lib/posttrainllm' });
-  const main = await (await fetch(new URL('./ours_in_tab.py', import.meta.url))).text();
-  await pyodide.runPythonAsync(main, { filename: 'ours_in_tab.py' });
+  for (const name of ['ours_in_tab.py', 'features.py']) pyodide.FS.writeFile(`/home/pyodide/${name}`, await (await fetch(new URL(`./${name}`, import.meta.url))).text());
+  await pyodide.runPythonAsync(pyodide.FS.readFile('/home/pyodide/ours_in_tab.py', { encoding: 'utf8' }), { filename: 'ours_in_tab.py' });
   python = { pyodide, version };
   return python;
 }
@@ -61,6 +62,7 @@ serve({
   close: ask('close'),
   session: ask('session'),
   decode: ask('decode'),
+  features: ask('features'),
   peak: async ({ seconds }) => (await single()).benchPeak(seconds),
   gemm: async ({ layout, m, n, k, repeats }) => (await single()).benchGemm(layout, m, n, k, repeats),
 });
