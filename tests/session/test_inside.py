@@ -177,6 +177,52 @@ async def test_flow(asker):
     assert told["top"][0][0] == int(act["logits"][6].argmax())
 
 
+@scenario
+async def test_looking_again_at_a_deep_model_builds_nothing(asker):
+    config = {"layers": 26, "channels": 16, "heads": 2, "context": 32, "batch": 2}
+    asker.ask("corpus.text", text=TEXT, name="hamlet")
+    asker.ask("train.start", config=config, training=QUICK | {"steps": 2, "warmup_steps": 1, "decay_steps": 2})
+    await asker.wait("stopped")
+    looks = (("flow", {}), ("change", {"what": "heads"}), ("attention", {"layer": 25}))
+    first = [await asked(asker, kind, text=PROMPT, **fields) for kind, fields in looks]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("posttrainllm.study.passes.build", None)
+        again = [await asked(asker, kind, text=PROMPT, **fields) for kind, fields in looks]
+    assert [each["buffer"] for each in again] == [each["buffer"] for each in first]
+    arrays, act = unpacked(first[0]), study.run(asker.session.model, PROMPT, "blocks.25.resid_post")
+    assert len(first[0]["rows"]) == 3 + 26 * 12 and np.array_equal(arrays["blocks.25.resid_post"], act["blocks.25.resid_post"][-1])
+
+
+@scenario
+async def test_a_map_can_be_stopped_and_another_ends_it(asker):
+    await asker.trained()
+    passes = []
+
+    async def slow(self, wanted, made=study.running.Run.read):
+        passes.append(len(wanted))
+        return await made(self, wanted)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(study.running.Run, "read", slow)
+        patched.setattr("posttrainllm.session.inside.QUIET_SECONDS", 0)
+        patched.setattr("posttrainllm.session.inside.TOLD_SECONDS", 0)
+        whole = (await asked(asker, "change", text=PROMPT))["reply_to"]
+        wanted = len(passes)
+        progress = [event for event in asker.events if event["kind"] == "inside.progress"]
+        assert progress and all(event["reply_to"] == whole and 0 < event["done"] <= event["total"] == 6 for event in progress)
+        for kind, fields, more in (("inside.stop", {}, 0), ("inside.change", {"text": "To be"}, wanted)):
+            passes.clear()
+            reply = asker.ask("inside.change", text=PROMPT)
+            other = asker.ask(kind, **fields)
+            stopped = await asker.wait("inside.stopped", "inside.change")
+            assert (stopped["kind"], stopped["reply_to"]) == ("inside.stopped", reply)
+            if more:
+                await asker.wait(kind, reply_to=other)
+            assert more < len(passes) < more + wanted
+    asker.ask("inside.stop")  # where none is made: nothing happens, nor is the next one stopped
+    assert (await asked(asker, "change", text=PROMPT))["columns"] == ["h0", "h1", "h2"]
+
+
 KINDS = ("attention", "heads", "lens", "next", "change", "flow")
 
 
@@ -226,7 +272,7 @@ async def test_a_text_that_is_being_written_goes_on_as_it_was(asker):
 
 @scenario
 async def test_refusals(asker):
-    for kind in [kind for kind in REQUESTS if kind.startswith("inside.")]:
+    for kind in [kind for kind in REQUESTS if kind.startswith("inside.") and kind != "inside.stop"]:
         fields = {} if kind == "inside.heads" else {"text": "a"}
         assert "there is none yet" in (await asker.call(kind, "failed", **fields))["message"]
     await asker.trained()

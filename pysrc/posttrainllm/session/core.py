@@ -112,6 +112,10 @@ class Session:
         self._arrived.set()
 
     async def begin(self) -> None:
+    def waits(self, beginning: str) -> bool:
+        """Whether a request whose kind begins so has come and is not handled yet: for a handler that takes its time."""
+        return any(str(request.get("kind")).startswith(beginning) for request in self._queue)
+
         """Test the engine, list what is saved, and say `ready`."""
         began = time.perf_counter()
         machine = await self.host.open_machine(0)

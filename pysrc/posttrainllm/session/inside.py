@@ -7,7 +7,9 @@ Long rows of numbers travel as one buffer of float32, little-endian: `arrays` is
 
 from __future__ import annotations
 
+import asyncio
 import math
+import time
 
 from ..errors import ConfigError, DataError
 from ..ops.lazy import np
@@ -24,6 +26,14 @@ HOW = ("zero", "mean", "swap")
 FLOW = ("ln_1", "attn.q", "attn.k", "attn.v", "attn.y", "attn.out", "resid_mid", "ln_2", "mlp.pre", "mlp.post", "mlp.out", "resid_post")
 """What a token's numbers pass through in each block, in order."""
 FLOW_SHOWN = 6
+FLOW_PASSES = 12
+"""In which all blocks are read: what a block keeps of every position is more than memory has for all of a deep model's."""
+QUIET_SECONDS, TOLD_SECONDS = 0.4, 0.15
+"""Until a map in the making is first told of, and from one time to the next."""
+
+
+class _Ended(Exception):
+    """A map is not wanted any more."""
 
 
 class Inside:
@@ -41,6 +51,7 @@ class Inside:
             "inside.lens": self._lens,
             "inside.next": self._next,
             "inside.change": self._change,
+            "inside.stop": self._stop,
             "inside.flow": self._flow,
         }
 
@@ -161,22 +172,46 @@ class Inside:
 
     async def _change(self, identity, text: str, what: str = "heads", how: str = "zero", source: str = "", position: int = -1) -> None:
         """inside.change: a map [L, columns] of what taking away each part (zero, mean), or swapping in that of `source`, does to the
-        logit difference at `position` and to the loss. `what` as in study.ablate."""
+        logit difference at `position` and to the loss. `what` as in study.ablate. Meanwhile inside.progress {done, total} of its passes;
+        inside.stop, or another map that is asked for, ends it with inside.stopped."""
         from ..study import ablate_async, patch_async
 
         if how not in HOW:
             raise ConfigError("inside", f"how is one of {', '.join(HOW)}", f"{how!r} came", "choose one of those")
         model, tokens = await self.ready(text)
         self._require_time(model, what, len(tokens))
-        if how == "swap":
-            found = await patch_async(model, tokens, source, what, position=position)
-        else:
-            found = await ablate_async(model, tokens, what, how, position=position)
+        between = self._between(identity)
+        try:
+            if how == "swap":
+                found = await patch_async(model, tokens, source, what, position=position, between=between)
+            else:
+                found = await ablate_async(model, tokens, what, how, position=position, between=between)
+        except _Ended:
+            self._session.emit("inside.stopped", reply_to=identity)
+            return
         arrays = {"change": found.change, "loss_change": np.nan_to_num(found.loss_change, nan=0.0)}
         self.tell(
             "change", identity, model, tokens, arrays, what=what, how=how, columns=found.columns, position=found.position, answer=found.answer,
             other=found.other, before=[finite(each) for each in found.before], source=found.source and [finite(each) for each in found.source],
         )  # fmt: skip
+
+    def _between(self, identity):
+        """What a map awaits between its passes: requests come in, and some end it."""
+        session, told = self._session, time.perf_counter() + QUIET_SECONDS - TOLD_SECONDS
+
+        async def between(done: int, total: int) -> None:
+            nonlocal told
+            if (now := time.perf_counter()) - told >= TOLD_SECONDS:
+                told = now
+                session.emit("inside.progress", reply_to=identity, done=done, total=total)
+            await asyncio.sleep(0)
+            if done < total and (session.waits("inside.stop") or session.waits("inside.change")):
+                raise _Ended
+
+        return between
+
+    async def _stop(self, identity) -> None:
+        """inside.stop: a map in the making has seen this waiting, and ended."""
 
     def _require_time(self, model, what: str, time: int) -> None:
         """Raise DataError for a map that would hold up everything else for too long."""
@@ -206,11 +241,14 @@ class Inside:
         at = position % len(tokens)
         seen = tokens[: at + 1]  # a position sees none after it
         arrays, looks = {"embed": (await run_async(model, seen, "embed"))["embed"][-1]}, []
-        for layer in range(model.config.layers):
-            found = await run_async(model, seen, [f"blocks.{layer}.{name}" for name in FLOW])
+        layers, several = model.config.layers, -(-model.config.layers // FLOW_PASSES)
+        for first in range(0, layers, several):
+            together = range(first, min(first + several, layers))
+            found = await run_async(model, seen, [f"blocks.{layer}.{name}" for layer in together for name in FLOW])
             arrays |= {name: each[-1] for name, each in found.items()}
-            q, k = (found[f"blocks.{layer}.attn.{name}"].astype(np.float64) for name in "qk")
-            looks.append(softmax(np.einsum("hd,thd->ht", q[-1], k) / math.sqrt(model.config.head_width)))
+            for layer in together:
+                q, k = (found[f"blocks.{layer}.attn.{name}"].astype(np.float64) for name in "qk")
+                looks.append(softmax(np.einsum("hd,thd->ht", q[-1], k) / math.sqrt(model.config.head_width)))
         found = await run_async(model, seen, ["ln_f", "logits"])
         arrays |= {name: found[name][-1] for name in ("ln_f", "logits")}
         shares = softmax(arrays["logits"].astype(np.float64))

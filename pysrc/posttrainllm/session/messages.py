@@ -80,6 +80,7 @@ REQUESTS: dict[str, dict[str, str]] = {
     "lens.stop": {},
     "inside.next": {"text": TEXT + "!", "position": WHOLE},
     "inside.change": {"text": TEXT + "!", "what": TEXT, "how": TEXT, "source": TEXT, "position": WHOLE},
+    "inside.stop": {},
     "inside.flow": {"text": TEXT + "!", "position": WHOLE},
     "features.train": {
         "address": TEXT, "how": TEXT, "features": WHOLE, "k": WHOLE, "l1": NUMBER, "steps": WHOLE, "batch": WHOLE, "learning_rate": NUMBER,
