@@ -76,3 +76,19 @@ async def test_how_it_sharpened_while_it_trains_without_snapshots_and_of_too_lit
     await asker.wait("opened")
     told = await asker.call("inside.sharpening", "inside.sharpening", text="To be")
     assert told["steps"] == [told["step"]] and len(told["loss_nats"]) == 1
+
+
+@scenario
+async def test_how_it_sharpened_with_an_adapter_on(asker):
+    """The snapshots are of the base, and nothing is kept of an adapter on its way: the last row is told to be with it."""
+    await asker.trained(steps=40)
+    plain = await asker.call("inside.sharpening", "inside.sharpening", text="To be, or not")
+    asker.ask("tune.start", how="text", text="Nor this nor that. " * 200, training={"steps": 20, "learning_rate": 0.01})
+    await asker.wait("tune.stopped")
+    tuned = await asker.call("inside.sharpening", "inside.sharpening", text="To be, or not")
+    assert (plain["adapter"], tuned["adapter"]) == (False, True) and tuned["steps"] == plain["steps"]
+    assert tuned["loss_nats"][:-1] == plain["loss_nats"][:-1] and tuned["loss_nats"][-1] != plain["loss_nats"][-1]
+    asker.ask("adapters.use", adapter_id="")
+    await asker.wait("adapters")
+    bare = await asker.call("inside.sharpening", "inside.sharpening", text="To be, or not")
+    assert not bare["adapter"] and bare["loss_nats"][-1] == pytest.approx(plain["loss_nats"][-1], abs=1e-6)

@@ -116,7 +116,8 @@ class Features:
         found, stopped = judge.verdict().to_dict(), stopped or self._stopping
         self._survey = survey
         yield {
-            "what": "trained", "stopped": stopped, "step": self._weights.step, "text": corpus.name, "own_text": own, "settings": made.to_dict(), "address": address, "features": made.features,
+            "what": "trained", "stopped": stopped, "step": self._weights.step, "text": corpus.name, "own_text": own,
+            "settings": made.to_dict(), "address": address, "features": made.features,
             "alive": len(survey.order()), "seen_tokens": survey.done * survey.rows.shape[1], "recovered": {name: finite(value) for name, value in found.items()},
         } | {"training": _figures(report) | {"step": report.step, "seconds": report.seconds}}  # fmt: skip
 

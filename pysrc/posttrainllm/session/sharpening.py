@@ -23,7 +23,8 @@ class Sharpening:
     async def _sharpening(self, identity, text: str) -> None:
         """inside.sharpening: `loss_nats` and `probability` of the tokens that came, [S][L+1]: a row for each of `steps`, a number for
         each of `rows` (the embedding, then each block). The last is the live model as it stands, and the only one where the run keeps no
-        snapshots; `damaged` are steps that were left out. Raises DataError for a text of one token."""
+        snapshots; `adapter`: whether one is on there, of which no snapshots are kept; `damaged` are steps that were left out. Raises
+        DataError for a text of one token."""
         from ..study import logit_lens_async
         from ..study.sharpen import require_next
 
@@ -40,6 +41,7 @@ class Sharpening:
         session.inside.tell(
             "sharpening", identity, model, tokens, steps=[*(found.steps if found else []), step], rows=live.layers,
             loss_nats=[_plain(row) for row in losses], probability=[_plain(row) for row in shares], damaged=found.damaged if found else [],
+            adapter=model.lora is not None and model.strength != 0,
         )  # fmt: skip
 
     def _step(self, model) -> int:
