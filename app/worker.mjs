@@ -1,12 +1,13 @@
 // The trainer's worker: Pyodide with the package, the C++ engine beside it, and the Session that the page talks to.
 // JavaScript here only carries: it loads, hands over bytes, and passes messages on.
-import { openEngine } from './wasm.mjs';
+import { hasMemory64, mostBytes, openEngine } from './wasm.mjs';
 import * as gpu from './gpu.mjs';
 
 const BASE = new URL('./', import.meta.url).href;
 const early = [];
 let receive = (data) => early.push(data);
 let stopFlag = null;
+let memory64 = ''; // "never" or "always", for a test; else as the browser and the plan have it
 self.onmessage = ({ data }) => (data.kind === 'init' ? begin(data) : receive(data));
 
 // Pyodide 314 takes what a promise rejects with for an error only where it has a `stack`; Chromium's QuotaExceededError has none, and the
@@ -41,8 +42,9 @@ async function startPython({ loadPyodide }, indexURL, state) {
   return loadPyodide(options);
 }
 
-async function begin({ stop_flag }) {
+async function begin({ stop_flag, memory_64 = '' }) {
   stopFlag = stop_flag;
+  memory64 = memory_64;
   try {
     boot('python', 0.1, 'Loading Python');
     const site = await (await fetch(new URL('site.json', BASE))).json();
@@ -70,7 +72,9 @@ async function worthwhile(site) {
 /** What worker.py imports as `posttrainllm_host`. */
 function host(pyodide, site) {
   return {
-    open_engine: (bytes, threads) => openEngine({ base: BASE, bytes, threads }),
+    open_engine: (bytes, threads, wide) => openEngine({ base: BASE, bytes, threads, wide }),
+    memory_64: () => memory64 || (hasMemory64() && self.crossOriginIsolated === true ? 'yes' : 'never'),
+    most_bytes: (bytes, wide) => mostBytes(bytes, self.crossOriginIsolated === true, wide),
     default_threads: () => (self.crossOriginIsolated ? Math.max(1, Math.min(8, navigator.hardwareConcurrency || 1)) : 1),
     has_gpu: () => Boolean(navigator.gpu),
     load_numpy: () => pyodide.loadPackage('numpy', { messageCallback: () => {} }),

@@ -11,7 +11,7 @@ importlib.invalidate_caches()
 
 import posttrainllm_host as host  # noqa: E402
 from posttrainllm.backends.gpu.tile_cache import cache_file  # noqa: E402
-from posttrainllm.backends.wasm import LIMIT_BYTES, OVERHEAD_BYTES, open_wasm  # noqa: E402
+from posttrainllm.backends.wasm import open_wasm, reach_bytes  # noqa: E402
 from posttrainllm.backends.webgpu_browser import open_webgpu  # noqa: E402
 from posttrainllm.data.corpus import Corpus  # noqa: E402
 from posttrainllm.errors import DeviceError, PostTrainError, SelfTestError, StoreError, StoreQuotaError  # noqa: E402
@@ -33,8 +33,7 @@ class PageHost(Host):
         super().__init__(store=store, adapters=adapters)
         self.persistent = persistent
         self.isolated = bool(host.isolated())
-        memory = int(host.device_gigabytes()) * (1 << 30)  # 0 where the browser does not say
-        self.reach_bytes = min(LIMIT_BYTES - OVERHEAD_BYTES, memory // 2 if memory else LIMIT_BYTES)
+        self.reach_bytes = reach_bytes(int(host.device_gigabytes() * (1 << 30)), str(host.memory_64()) != "never")
         self._bundled: Corpus | None = None
         self._threads: int | None = None
         self._refused = ""

@@ -11,7 +11,7 @@ from playwright.sync_api import Page
 from e2e.conftest import REAL_MS
 from posttrainllm.store.checkpoint import Checkpoint
 
-START = """(flag) => {
+START = """([flag, more]) => {
   window.events = [];
   window.flag = flag && window.crossOriginIsolated ? new Int32Array(new SharedArrayBuffer(4)) : null;
   window.worker = new Worker('./worker.mjs', { type: 'module' });
@@ -25,18 +25,19 @@ START = """(flag) => {
     for (let i = 0; i < bytes.length; i += 32768) text += String.fromCharCode(...bytes.subarray(i, i + 32768));
     return btoa(text);
   };
-  worker.postMessage({ kind: 'init', stop_flag: window.flag });
+  worker.postMessage({ kind: 'init', stop_flag: window.flag, ...more });
 }"""
 
 
 class Driver:
     """Requests and events of one worker on `page`, which stands on a file of the site that has no content policy."""
 
-    def __init__(self, page: Page, url: str, shared_flag: bool = True) -> None:
+    def __init__(self, page: Page, url: str, shared_flag: bool = True, **more) -> None:
+        """`more` goes to the worker's init: memory_64="always" or "never"."""
         self.page, self._number, self._read = page, 0, 0
         page.route("**/favicon.ico", lambda route: route.fulfill(status=204))  # a text file names no icon
         page.goto(url + "licences.txt")
-        page.evaluate(START, shared_flag)
+        page.evaluate(START, [shared_flag, more])
 
     def ask(self, kind: str, **fields) -> int:
         """Send a request; returns its id. `data=bytes` travels as its buffer."""

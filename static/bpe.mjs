@@ -7,15 +7,17 @@ export class Bpe {
   #module;
   #memory;
   #pointer;
+  #abi; // pointers as this build takes and gives them (wasm.mjs)
   #left = 0; // int32 in the engine's result
 
   /** A tokenizer with no table yet; null where memory is full or the runs are not those of all code points. */
-  static open(module, memory, runs) {
-    const pointer = lend(module, memory, runs, (at) => module._ptl_bpe_open(at, BigInt(runs.byteLength / 4)) >>> 0);
-    return pointer > 0 ? new Bpe(module, memory, pointer) : null;
+  static open(module, memory, runs, abi) {
+    const pointer = lend(module, memory, abi, runs, (at) => abi.take(module._ptl_bpe_open(at, BigInt(runs.byteLength / 4))));
+    return pointer > 0 ? new Bpe(module, memory, abi, abi.give(pointer)) : null;
   }
 
-  constructor(module, memory, pointer) {
+  constructor(module, memory, abi, pointer) {
+    this.#abi = abi;
     this.#module = module;
     this.#memory = memory;
     this.#pointer = pointer;
@@ -34,7 +36,7 @@ export class Bpe {
 
   /** The last encode's, split's or train's int32, copied. */
   result() {
-    const start = this.#module._ptl_bpe_result(this.#pointer) >>> 0;
+    const start = this.#abi.take(this.#module._ptl_bpe_result(this.#pointer));
     return new Uint8Array(this.#memory.buffer, start, 4 * this.#left).slice();
   }
 
@@ -44,16 +46,16 @@ export class Bpe {
   }
 
   #give(bytes, call, size, each) {
-    const count = lend(this.#module, this.#memory, bytes, (at) => Number(call(this.#pointer, at, BigInt(bytes.byteLength / size))));
+    const count = lend(this.#module, this.#memory, this.#abi, bytes, (at) => Number(call(this.#pointer, at, BigInt(bytes.byteLength / size))));
     this.#left = each * Math.max(0, count);
     return count;
   }
 }
 
 /** What `use` gives for a copy of `bytes` in the engine's memory. */
-function lend(module, memory, bytes, use) {
-  const start = module._malloc(Math.max(1, bytes.byteLength)) >>> 0;
+function lend(module, memory, abi, bytes, use) {
+  const start = abi.take(module._malloc(Math.max(1, bytes.byteLength)));
   if (!start) return MEMORY;
   new Uint8Array(memory.buffer, start, bytes.byteLength).set(bytes);
-  try { return use(start); } finally { module._free(start); }
+  try { return use(abi.give(start)); } finally { module._free(start); }
 }

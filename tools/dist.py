@@ -4,7 +4,7 @@ app/* and static/* as they are (index.html, ui/, worker.mjs, sw.js, icons/ …),
                    stands in index.html where that says `<!-- part: NAME -->`
 pyodide-VERSION/   Pyodide, its wheels, snapshot.bin (gzip inside; no .gz, which some hosts unpack on the way)
 pyscript/          core.js and its parts          micropython/   micropython.mjs, .wasm
-uplot/             uPlot.esm.js, uPlot.min.css    engine/        engine-threads.{mjs,wasm}, engine-single.{mjs,wasm}
+uplot/             uPlot.esm.js, uPlot.min.css    engine/        engine-threads, -single, -threads64: .mjs and .wasm
 posttrainllm.zip   package, settings, shaders and bytecode       shakespeare.txt   the bundled corpus
 site.json          where the worker finds Pyodide, the package, the corpus and the snapshot
 precache.json      [{url, sha256, bytes, tier}], for sw.js      _headers, .nojekyll   for hosts that read them
@@ -25,7 +25,7 @@ from tools.shell import BuildError, say
 # PyScript's parts that only its own editor, terminal and game widgets load.
 UNUSED = ("codemirror", "xterm", "py-editor", "py-game", "donkey", "service-worker")
 # Fetched behind the page; all else is its shell, which the service worker wants before anything works.
-RUNTIME = ("pyodide-", "posttrainllm.zip", "shakespeare.txt")
+RUNTIME = ("pyodide-", "posttrainllm.zip", "shakespeare.txt", "engine/engine-threads64")
 HEADERS = """/*
   Cross-Origin-Opener-Policy: same-origin
   Cross-Origin-Embedder-Policy: require-corp

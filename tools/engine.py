@@ -1,6 +1,7 @@
-"""The C++ engine as WebAssembly: with threads for an isolated page, without for any other.
+"""The C++ engine as WebAssembly: with threads for an isolated page, without for any other, and with threads and 64-bit
+addresses (Memory64) for a model that needs more than 4 GiB.
 
-Both take their memory from the page (`wasmMemory`), because its size is chosen from the plan before a run and never
+All take their memory from the page (`wasmMemory`), because its size is chosen from the plan before a run and never
 changes while threads run: growth raced with threads in several browsers. The growth flags below are only what makes
 Emscripten accept a memory of any size; the loader gives initial == maximum.
 """
@@ -27,7 +28,6 @@ LINK = [
     "-sIMPORTED_MEMORY",
     "-sALLOW_MEMORY_GROWTH",
     "-sINITIAL_MEMORY=16MB",
-    "-sMAXIMUM_MEMORY=4GB",
     "-sSTACK_SIZE=256KB",
     "-sDEFAULT_PTHREAD_STACK_SIZE=256KB",
     "-sINCOMING_MODULE_JS_API=wasmMemory,locateFile,print,printErr",
@@ -41,7 +41,9 @@ THREADS = [
     "-sEXPORTED_RUNTIME_METHODS=HEAPU8,UTF8ToString,PThread",
 ]
 SINGLE = ["-sEXPORTED_RUNTIME_METHODS=HEAPU8,UTF8ToString"]
-VARIANTS = {"engine-threads": THREADS, "engine-single": SINGLE}
+NARROW, WIDE = ["-sMAXIMUM_MEMORY=4GB"], ["-m64", "-sMAXIMUM_MEMORY=16GB"]
+"""Addresses of 32 bits, and of 64: 16 GiB is the most that Chromium gives one memory."""
+VARIANTS = {"engine-threads": [*THREADS, *NARROW], "engine-single": [*SINGLE, *NARROW], "engine-threads64": [*THREADS, *WIDE]}
 
 
 def sources() -> list[Path]:
@@ -68,7 +70,7 @@ def key() -> str:
 
 
 def build() -> bool:
-    """Compile both variants into build/engine/; False when the sources are those of the last time."""
+    """Compile all variants into build/engine/; False when the sources are those of the last time."""
     stamp = OUT / "key"
     wanted = key()
     if stamp.exists() and stamp.read_text() == wanted:

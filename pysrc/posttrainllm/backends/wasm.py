@@ -11,37 +11,58 @@ from ..errors import DeviceError, DeviceLimitError, DeviceOutOfMemoryError, Devi
 from .base import engine_error, require_same_kernels
 
 LIMIT_BYTES = 4032 << 20
+"""Of a memory with 32-bit addresses."""
+WIDE_LIMIT_BYTES = 16 << 30
+"""Of one with 64-bit addresses (Memory64), in Chromium."""
 OVERHEAD_BYTES = 16 << 20
 """Beside the regions: the engine's stacks and scratch, tapes, and the C++ runtime."""
+_OTHERS_BYTES = 6 << 30
+_REMEDY = "choose a smaller model or a smaller batch"
+
+
+def reach_bytes(device_bytes: int, wide: bool) -> int:
+    """What the regions of a model may take in a tab, of a machine with `device_bytes` as the browser says it (rounded to a power
+    of two; 0: it does not say). Half of it, or all but 6 GiB for the system and others where that is more."""
+    limit = (WIDE_LIMIT_BYTES if wide and device_bytes else LIMIT_BYTES) - OVERHEAD_BYTES
+    return min(limit, max(device_bytes // 2, device_bytes - _OTHERS_BYTES)) if device_bytes else limit
 
 
 async def open_wasm(total_bytes: int, threads: int | None = None) -> "WasmMachine":
-    """The engine with room for `total_bytes` of regions. threads None: as many as cores, at most 8; 1 on a page that is
-    not isolated. Falls back to one thread where the threaded build does not start.
+    """The engine with room for `total_bytes` of regions: the build with 64-bit addresses where 32 do not reach. threads None: as
+    many as cores, at most 8; 1 on a page that is not isolated. Falls back to one thread where the threaded build does not start.
 
     Raises DeviceLimitError, DeviceOutOfMemoryError or DeviceUnavailableError.
     """
     import posttrainllm_host as host  # registered by worker.mjs
 
     nbytes = total_bytes + OVERHEAD_BYTES
-    if nbytes > LIMIT_BYTES:
-        raise DeviceLimitError(
-            "cpu", f"this engine addresses {LIMIT_BYTES:,} bytes", f"the model needs {nbytes:,}",
-            "choose a smaller model or a smaller batch",
-        )
+    wide = _addresses_of_64_bits(nbytes, str(host.memory_64()) if hasattr(host, "memory_64") else "never")
     wanted = threads or host.default_threads()
     reason = ""
     for count in dict.fromkeys((wanted, 1)):
         try:
-            return WasmMachine(await host.open_engine(nbytes, count), reason)
+            engine = await (host.open_engine(nbytes, count, True) if wide else host.open_engine(nbytes, count))
+            return WasmMachine(engine, reason)
         except Exception as error:  # a JsException: the module did not start, or there is no memory for it
             if "memory" in str(error):
+                most = int(host.most_bytes(nbytes, wide)) if hasattr(host, "most_bytes") else 0
                 raise DeviceOutOfMemoryError(
-                    "cpu", f"the model needs {nbytes:,} bytes in one piece", "the browser refused",
-                    "close other tabs, or choose a smaller model or a smaller batch",
+                    "cpu", f"the model needs {nbytes:,} bytes in one piece",
+                    "the browser refused" + (f"; it gives {most:,}" if most else ""), f"close other tabs, or {_REMEDY}",
                 ) from error
             reason = str(error)
     raise DeviceUnavailableError("cpu", "the WebAssembly engine starts", reason, "reload the page, or use another browser")
+
+
+def _addresses_of_64_bits(nbytes: int, memory_64: str) -> bool:
+    """Whether a memory takes 64-bit addresses, which this browser and page have ("yes"), have not ("never") or are to use
+    "always". Raises DeviceLimitError where no addresses reach so far."""
+    wide = memory_64 == "always" or (memory_64 == "yes" and nbytes > LIMIT_BYTES)
+    limit = WIDE_LIMIT_BYTES if wide else LIMIT_BYTES
+    if nbytes > limit:
+        why = "" if wide else ", since this browser has no Memory64 or this page is not isolated"
+        raise DeviceLimitError("cpu", f"this engine addresses {limit:,} bytes{why}", f"the model needs {nbytes:,}", _REMEDY)
+    return wide
 
 
 class WasmMachine:
@@ -56,7 +77,6 @@ class WasmMachine:
         plural = "" if self.threads == 1 else "s"
         self.description = f"CPU, WebAssembly SIMD, {self.threads} thread{plural}"
         self._bytes = dict.fromkeys(REGIONS, 0)
-        self._views: list = [None] * len(REGIONS)
 
     @property
     def memory_bytes(self) -> int:
@@ -65,26 +85,15 @@ class WasmMachine:
 
     def allocate(self, region_bytes: dict[str, int]) -> None:
         for region, nbytes in region_bytes.items():
-            if nbytes <= self._bytes[region]:
+            kept = self._bytes[region]
+            if nbytes <= kept:
                 continue
             index = REGIONS.index(region)
-            kept = self._views[index].to_bytes() if self._bytes[region] else b""
-            if not self._engine.allocate(index, nbytes):
-                self._restore(index, kept)
+            if not (self._engine.grow(index, nbytes, kept) if kept else self._engine.allocate(index, nbytes)):
                 raise DeviceOutOfMemoryError(
-                    "cpu", f"region {region} needs {nbytes:,} bytes", f"the engine's memory has {self.memory_bytes:,} in all",
-                    "choose a smaller model or a smaller batch",
+                    "cpu", f"region {region} needs {nbytes:,} bytes", f"the engine's memory has {self.memory_bytes:,} in all", _REMEDY
                 )
             self._bytes[region] = nbytes
-            self._views[index] = self._engine.view(index, nbytes)
-            if kept:
-                self._views[index].subarray(0, len(kept)).assign(kept)
-
-    def _restore(self, index: int, kept: bytes) -> None:
-        """A region as it was before it was refused more: its old place is free, and fits it."""
-        if kept and self._engine.allocate(index, len(kept)):
-            self._views[index] = self._engine.view(index, len(kept))
-            self._views[index].assign(kept)
 
     def view(self, address: int, nbytes: int):
         """A JavaScript Uint8Array over the engine's memory; nothing is copied."""
@@ -93,7 +102,7 @@ class WasmMachine:
             raise DeviceError(
                 "cpu", f"region {REGIONS[region]} holds {self._bytes[REGIONS[region]]:,} bytes", f"{nbytes:,} at {offset:,} came"
             )
-        return self._views[region].subarray(offset, offset + nbytes)
+        return self._engine.view(region, offset, nbytes)
 
     def upload(self, address: int, data) -> None:
         if hasattr(data, "subarray"):
@@ -117,5 +126,5 @@ class WasmMachine:
             raise engine_error(str(self._engine.error()))
 
     def close(self) -> None:
-        self._views = [None] * len(REGIONS)
+        self._bytes = dict.fromkeys(REGIONS, 0)
         self._engine.close()

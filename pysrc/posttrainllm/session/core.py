@@ -15,6 +15,7 @@ from dataclasses import replace
 from .. import __version__
 from ..configs import load
 from ..data.corpus import Corpus
+from ..dims import ELEMENT_BYTES
 from ..errors import ConfigError, PostTrainError, StoreError
 from ..model.config import GPTConfig
 from ..model.live import GPT, RESERVE_BYTES
@@ -111,11 +112,11 @@ class Session:
         self._queue.append(request)
         self._arrived.set()
 
-    async def begin(self) -> None:
     def waits(self, beginning: str) -> bool:
         """Whether a request whose kind begins so has come and is not handled yet: for a handler that takes its time."""
         return any(str(request.get("kind")).startswith(beginning) for request in self._queue)
 
+    async def begin(self) -> None:
         """Test the engine, list what is saved, and say `ready`."""
         began = time.perf_counter()
         machine = await self.host.open_machine(0)
@@ -137,12 +138,11 @@ class Session:
         )
 
     def presets(self) -> dict[str, dict]:
-        """Sizes to choose from on the engine in use, with their parameters: the largest need a GPU where memory is a page's."""
-        return {
-            name: settings | {"parameters": GPTConfig(**settings).parameter_count()}
-            for name, settings in load("presets").items()
-            if self.engine["name"] == "webgpu" or self.host.reach_bytes is None or name not in ("gpt2", "behemoth")
-        }
+        """Sizes to choose from on the engine in use, with their parameters: those whose weights, gradients and moments alone would
+        fill a page's memory need a GPU. Whether the rest fits, the plan says."""
+        reach = self.host.reach_bytes if self.engine["name"] != "webgpu" else None
+        sizes = {name: settings | {"parameters": GPTConfig(**settings).parameter_count()} for name, settings in load("presets").items()}
+        return {name: size for name, size in sizes.items() if reach is None or 4 * ELEMENT_BYTES * size["parameters"] <= reach}
 
     async def measure(self, machine) -> None:
         """How fast a machine is that no model uses yet: what plans are reckoned by."""

@@ -19,6 +19,8 @@ from .live_sample import LiveSample
 from .messages import finite
 
 EVENTS_PER_SECOND = 8
+SAVE_SHARE = 10
+"""A save that took long comes again only after so many times as long: gigabytes are written in half a minute."""
 
 
 class Job:
@@ -34,7 +36,7 @@ class Job:
         self._stopping = self._pausing = self._paused = False
         self._request: int | None = None
         self._rows: list[list] = []
-        self._sent = self._saved = 0.0
+        self._sent = self._saved = self._save_seconds = 0.0
         self._recent: list[tuple[float, int]] = []
         self._closing = False
         self.live_sample = LiveSample(session, self)
@@ -114,7 +116,7 @@ class Job:
         if self.active and seconds:
             await self.live_sample.after_steps(seconds)
             await self._look_back()
-            if time.perf_counter() - self._saved >= self.save_every_seconds:
+            if time.perf_counter() - self._saved >= max(self.save_every_seconds, SAVE_SHARE * self._save_seconds):
                 await self.save()
         return True
 
@@ -193,7 +195,7 @@ class Job:
     async def save(self) -> bool:
         """Save it where it is kept; whether that went well. A failure is told and training goes on."""
         await self.settle()
-        self._saved = time.perf_counter()
+        self._saved = began = time.perf_counter()
         if self.trainer.broken:
             return False
         try:
@@ -202,6 +204,9 @@ class Job:
         except StoreError as error:
             self._session.fail(error)
             return False
+        finally:
+            self._saved = time.perf_counter()
+            self._save_seconds = self._saved - began
 
     async def finish(self, reason: str, message: str = "") -> None:
         """End what is in progress: measure, save, say `stopped`."""

@@ -1,0 +1,62 @@
+"""The engine with 64-bit addresses (Memory64) gives the bits of the one with 32, also beyond 4 GiB; what a browser without it says."""
+
+from __future__ import annotations
+
+import pytest
+from e2e.driver import Driver, same_state
+from e2e.test_same_bits import STEPS, native, train  # noqa: F401 - native is a fixture
+
+from tests.ext.calls import calls
+from tests.ext.test_wasm_bits import BUILDS, SCRIPT, assert_native_bits, blocks, require_build
+
+WORKER = """
+import { replayed } from '%(url)swasm_bits.mjs';
+const sha256 = async (bytes) => [...new Uint8Array(await crypto.subtle.digest('SHA-256', bytes))].map((byte) => byte.toString(16).padStart(2, '0')).join('');
+self.onmessage = async ({ data }) => {
+  try {
+    const blocks = new Uint8Array(await (await fetch('%(url)scalls.bin')).arrayBuffer());
+    self.postMessage({ lines: await replayed({ ...data, folder: '%(url)sengine', blocks, sha256 }) });
+  } catch (error) { self.postMessage({ error: String(error.stack ?? error) }); }
+};
+"""
+RUN = """([source, data]) => new Promise((resolve) => {
+  const worker = new Worker(URL.createObjectURL(new Blob([source], { type: 'text/javascript' })), { type: 'module' });
+  worker.onmessage = ({ data }) => resolve(data);
+  worker.onerror = (event) => resolve({ error: event.message });
+  worker.postMessage(data);
+})"""
+HEADERS = {"cross-origin-embedder-policy": "require-corp", "cross-origin-resource-policy": "same-origin"}
+PRESET = {"layers": 24, "channels": 1280, "heads": 20, "context": 512, "vocabulary": 256, "batch": 1}
+
+
+@pytest.mark.parametrize("variant", [name for name in BUILDS if "64" in name])
+def test_every_kernel_gives_the_native_bits(contexts, site, variant):
+    """Above 4 GiB too: of the memory below nothing is touched."""
+    build, threads, hole = BUILDS[variant]
+    require_build(build)
+    sent = list(calls(seed=6))
+    page = contexts().new_page()
+    for name, body, kind in (("wasm_bits.mjs", SCRIPT.read_bytes(), "text/javascript"), ("calls.bin", blocks(sent), "application/octet-stream")):
+        page.route(f"**/{name}", lambda route, body=body, kind=kind: route.fulfill(body=body, headers={"content-type": kind, **HEADERS}))
+    page.route("**/favicon.ico", lambda route: route.fulfill(status=204))
+    page.goto(site.url + "licences.txt")
+    said = page.evaluate(RUN, [WORKER % {"url": site.url}, {"build": build, "threads": threads, "hole": hole}])
+    assert "error" not in said, said
+    assert_native_bits(sent, said["lines"])
+
+
+def test_a_run_with_64_bit_addresses_gives_the_native_weights(contexts, site, native):  # noqa: F811 - the fixture
+    driver = Driver(contexts().new_page(), site.url, memory_64="always")
+    assert driver.wait("ready")["threads"] > 1
+    run_id = train(driver, STEPS)
+    assert same_state(driver.checkpoint(run_id), native)
+
+
+def test_a_browser_without_them_says_what_it_can(contexts, site):
+    driver = Driver(contexts().new_page(), site.url, memory_64="never")
+    assert "behemoth" not in driver.wait("ready")["presets"]
+    plan = driver.call("plan", "planned", config=PRESET)
+    assert not plan["fits"] and "8,7" in plan["reason"], plan["reason"]
+    driver.ask("corpus.bundled")
+    driver.ask("train.start", config=PRESET)
+    assert "4,2" in driver.wait("failed")["message"]
