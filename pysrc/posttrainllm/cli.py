@@ -11,8 +11,9 @@ import typer
 
 from . import __version__
 from .cli_options import (
-    AnyBaseOption, BatchOption, Device, DeviceOption, IsaOption, JsonOption, Number, Precision, PrecisionOption, PresetOption, RunPrecisionOption,
-    Text, ThreadsOption, Whole, friendly, size,
+    AnyBaseOption, BatchOption, Device, DeviceOption, Engine, EngineOption, IsaOption, JsonOption, MicroBatchesOption, Number, Parallel,
+    ParallelOption, Precision, PrecisionOption, PresetOption, RecomputeOption, RunPrecisionOption, Text, ThreadsOption, TrainDevice,
+    TrainDeviceOption, Whole, friendly, size,
 )  # fmt: skip
 from .configs import load
 from .decode.generate import AHEAD
@@ -78,7 +79,7 @@ def train(
     data: Annotated[Text, typer.Option(help="shakespeare, or a UTF-8 text file.", show_default="shakespeare")] = None,
     preset: PresetOption = None,
     steps: Annotated[Whole, _setting("steps", "The step to reach.")] = None,
-    device: DeviceOption = Device.auto,
+    device: TrainDeviceOption = TrainDevice.auto,
     threads: ThreadsOption = None,
     seed: Annotated[Whole, _setting("seed", "Of the first weights and of the order of the text.")] = None,
     out: Annotated[
@@ -118,10 +119,15 @@ def train(
     ] = None,
     bpe: Annotated[Whole, typer.Option(help="Learn so many tokens from the training part first, and train on those.")] = None,
     snapshots: Annotated[bool, typer.Option("--snapshots", help="Keep the weights of up to seven steps in --out: the start, then powers of two.")] = False,
+    engine: EngineOption = Engine.native,
+    parallel: ParallelOption = Parallel.ddp,
+    micro_batches: MicroBatchesOption = 1,
+    recompute: RecomputeOption = 0,
     isa: IsaOption = None,
 ) -> int:
     """Train a GPT on a text. Ctrl-C stops after the present step and saves."""
     from .cli_train import Job, run
+    from .model.saving import Saving
 
     given = locals()
     sizes = {key: given[key] for key in ("layers", "channels", "heads", "context", "batch") if given[key] is not None}
@@ -147,6 +153,9 @@ def train(
             tokenizer,
             bpe,
             snapshots,
+            engine.value,
+            parallel.value,
+            Saving(micro_batches, recompute),
         )
     )
 

@@ -25,6 +25,38 @@ class Device(str, Enum):
     reference = "reference"
 
 
+class TrainDevice(str, Enum):
+    """Those of `train`, whose torch engine has one more."""
+
+    auto = "auto"
+    cpu = "cpu"
+    webgpu = "webgpu"
+    reference = "reference"
+    cuda = "cuda"
+
+
+class Engine(str, Enum):
+    """What does the arithmetic of `train`."""
+
+    native = "native"
+    torch = "torch"
+
+
+class Parallel(str, Enum):
+    """How processes under torchrun share a model."""
+
+    ddp = "ddp"
+    fsdp = "fsdp"
+
+
+class TrainPrecision(str, Enum):
+    """Those of `train`, whose torch engine has one more."""
+
+    f32 = "f32"
+    f16 = "f16"
+    bf16 = "bf16"
+
+
 class Precision(str, Enum):
     """How activations are stored."""
 
@@ -67,8 +99,18 @@ ThreadsOption = Annotated[Whole, _THREADS]
 _PRECISION_HELP = "How webgpu stores activations: f16 has f32 weights behind it and a loss scale."
 PrecisionOption = Annotated[Precision, typer.Option("--precision", help=_PRECISION_HELP)]
 RunPrecisionOption = Annotated[
-    Precision | None, typer.Option("--precision", help=_PRECISION_HELP, show_default="f32, or what the run has")
+    TrainPrecision | None,
+    typer.Option(
+        "--precision",
+        help=f"{_PRECISION_HELP} bf16: torch multiplies matrices in bfloat16, with f32 weights.",
+        show_default="f32, or what the run has",
+    ),
 ]
+TrainDeviceOption = Annotated[TrainDevice, typer.Option("--device", help="Where: cuda is the torch engine's, webgpu the native one's.")]
+EngineOption = Annotated[Engine, typer.Option("--engine", help="torch: the same run in PyTorch (pip install 'posttrainllm[torch]'), also under torchrun.")]
+ParallelOption = Annotated[Parallel, typer.Option("--parallel", help="Under torchrun: ddp holds the model in every process, fsdp shares it out.")]
+MicroBatchesOption = Annotated[int, typer.Option("--micro-batches", min=1, help="Parts in which a batch goes through, to need less memory.")]
+RecomputeOption = Annotated[int, typer.Option("--recompute", min=0, help="Blocks whose activations are computed again for the backward.")]
 BatchOption = Annotated[Whole, size("batch")]
 IsaOption = Annotated[Text, typer.Option("--isa", hidden=True)]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from .errors import ConfigError, DeviceUnavailableError, NonFiniteError, PostTra
 from .model.config import GPTConfig
 from .model.live import GPT
 from .model.program import Program
+from .model.saving import PLAIN, Saving
 from .store.checkpoint import Checkpoint
 from .store.runs import Run
 from .train.files import hold_run, write_checkpoint
@@ -51,6 +53,9 @@ class Job:
     tokenizer: Path | None = None
     bpe: int | None = None
     snapshots: bool = False
+    engine: str = "native"
+    parallel: str = "ddp"
+    saving: Saving = PLAIN
 
 
 def run(job: Job) -> int:
@@ -58,21 +63,36 @@ def run(job: Job) -> int:
 
     Raises PostTrainError: what cannot be begun, a number that was not finite, a last save or an export that failed.
     """
+    if job.engine == "torch":
+        return _in_torch()(job)
+    if job.device == "cuda" or job.precision == "bf16":
+        raise ConfigError("train", "--device cuda and --precision bf16 are the torch engine's", "they came without it", "add --engine torch")
     with contextlib.ExitStack() as stack:
         interrupt = stack.enter_context(Interrupt())
         stack.enter_context(writable(None, job.export))
         if job.resume:
-            held = stack.enter_context(_hold_saved(job))
+            held = stack.enter_context(hold_saved(job))
             trainer = _resumed(job, held)
         else:
-            plan = _planned(job)
-            held = stack.enter_context(_hold_new(job)) if job.out is not None else None
+            plan = planned(job)
+            held = stack.enter_context(hold_new(job)) if job.out is not None else None
             trainer = _begun(job, *plan)
         stack.callback(trainer.model.close)
-        return _train(job, trainer, held, interrupt)
+        return finish(job, trainer, Keeping(job, held), interrupt)
 
 
-def _planned(job: Job) -> tuple[GPTConfig, dict, Corpus]:
+def _in_torch() -> Callable[[Job], int]:
+    try:
+        import torch  # noqa: F401 - not needed by the others, and not installed with them
+    except ImportError as error:
+        remedy = "pip install 'posttrainllm[torch]'"
+        raise DeviceUnavailableError("train", "--engine torch needs PyTorch", f"it is not installed ({error})", remedy) from error
+    from .torch_engine.running import run as run_in_torch
+
+    return run_in_torch
+
+
+def planned(job: Job) -> tuple[GPTConfig, dict, Corpus]:
     """Sizes, settings and text, checked before anything is made."""
     config = GPTConfig.preset(job.preset or "medium", **job.sizes)
     settings = training_settings(job.settings, config.channels)
@@ -85,7 +105,7 @@ def _planned(job: Job) -> tuple[GPTConfig, dict, Corpus]:
 
 
 def _begun(job: Job, config: GPTConfig, settings: dict, corpus: Corpus) -> Trainer:
-    model = GPT.on(Program(config), job.device, job.threads, job.isa, job.precision or "f32")
+    model = GPT.on(Program(config, saving=job.saving), job.device, job.threads, job.isa, job.precision or "f32")
     try:
         model.tokenizer = corpus.tokenizer
         model.initialise(settings["seed"])
@@ -95,7 +115,7 @@ def _begun(job: Job, config: GPTConfig, settings: dict, corpus: Corpus) -> Train
         raise
 
 
-def _hold_new(job: Job) -> Run:
+def hold_new(job: Job) -> Run:
     held = hold_run(job.out, create=job.name or job.out.name)
     try:
         with contextlib.suppress(StoreMissingError):
@@ -114,7 +134,7 @@ def _hold_new(job: Job) -> Run:
     return held
 
 
-def _hold_saved(job: Job) -> Run:
+def hold_saved(job: Job) -> Run:
     if job.out is None:
         raise ConfigError(
             "train", "--resume goes on with the run in --out DIR", "no --out came", "name the run's folder"
@@ -123,6 +143,19 @@ def _hold_saved(job: Job) -> Run:
 
 
 def _resumed(job: Job, held: Run) -> Trainer:
+    checkpoint = to_resume(job, held)
+    trainer = _going_on(job, checkpoint)
+    try:
+        refuse_another(job.tokenizer, job.bpe, trainer.corpus)
+    except BaseException:
+        trainer.model.close()
+        raise
+    reach(job, trainer)
+    return trainer
+
+
+def to_resume(job: Job, held: Run) -> Checkpoint:
+    """The run's last save, seen to agree with what was asked for. Raises ConfigError, StoreError, FormatError."""
     checkpoint = held.load()
     if held.recovered:
         say(held.recovered)
@@ -135,22 +168,20 @@ def _resumed(job: Job, held: Run) -> Trainer:
             f"{steps:,} came",
             "name a later one",
         )
-    trainer = _going_on(job, checkpoint)
-    try:
-        refuse_another(job.tokenizer, job.bpe, trainer.corpus)
-    except BaseException:
-        trainer.model.close()
-        raise
-    if steps is not None:
-        trainer.settings = training_settings(trainer.settings | {"steps": steps})
-        trainer.until = steps
-    return trainer
+    return checkpoint
+
+
+def reach(job: Job, trainer: Trainer) -> None:
+    """Let a run that goes on reach the step asked for."""
+    if "steps" in job.settings:
+        trainer.settings = training_settings(trainer.settings | {"steps": job.settings["steps"]})
+        trainer.until = job.settings["steps"]
 
 
 def _going_on(job: Job, checkpoint: Checkpoint) -> Trainer:
     """The run on its engine, in the precision it was trained in unless another is asked for; in single precision, with a
     sentence, where the engine has no other."""
-    corpus, kept = _corpus_of(job, checkpoint), saved_precision(checkpoint)
+    corpus, kept = corpus_of(job, checkpoint), saved_precision(checkpoint)
 
     def on(precision: str | None) -> Trainer:
         return trainer_of(checkpoint, corpus, device=job.device, threads=job.threads, isa=job.isa, precision=precision)
@@ -188,7 +219,7 @@ def _option(job: Job, name: str) -> str:
     return f"--{name.replace('_', '-')}" if name in given else f"--preset {job.preset} with {name}"
 
 
-def _corpus_of(job: Job, checkpoint: Checkpoint) -> Corpus:
+def corpus_of(job: Job, checkpoint: Checkpoint) -> Corpus:
     if job.data is not None:
         return Corpus.named(job.data)
     name, bundled = checkpoint.corpus.get("name"), Corpus.shakespeare()
@@ -199,25 +230,44 @@ def _corpus_of(job: Job, checkpoint: Checkpoint) -> Corpus:
     )
 
 
-def _train(job: Job, trainer: Trainer, held: Run | None, interrupt: Interrupt) -> int:
-    name = held.name if held is not None else job.name or trainer.corpus.name
+class Keeping:
+    """Where a run's saves go: its open folder, where it has one, and the file of --export."""
 
-    def save(live: Trainer) -> tuple[str, int]:
-        return str(job.out), held.save(checkpoint_of(live, name, held.created or None))
+    def __init__(self, job: Job, held: Run | None) -> None:
+        self._job, self._held = job, held
+        self.name = held.name if held is not None else job.name or ""
 
+    def save(self, trainer: Trainer) -> tuple[str, int]:
+        """Save the run in its folder: (where, bytes). Raises StoreError."""
+        return str(self._job.out), self._held.save(checkpoint_of(trainer, self.name, self._held.created or None))
+
+    def export(self, trainer: Trainer) -> None:
+        """Write the run as one file. Raises StoreError."""
+        write_checkpoint(checkpoint_of(trainer, self.name or trainer.corpus.name), self._job.export)
+
+    def snapshots(self) -> Kept | None:
+        """What keeps the weights of a few steps, where that was asked for."""
+        return Kept(self._held.snapshots) if self._held and self._job.snapshots else None
+
+
+def finish(
+    job: Job, trainer: Trainer, keeping: Keeping, interrupt: Interrupt, asked=None, clock=time.perf_counter, output=output_for
+) -> int:
+    """Train to the end, show it, save it; the exit status. asked, clock and output as Live and cli_output have them."""
     live = Live(
         job.sample_seconds,
         job.sample_prompt,
         save_seconds=job.save_seconds,
-        save=save if held else None,
-        snapshots=Kept(held.snapshots) if held and job.snapshots else None,
-        asked=interrupt.asked,
+        save=keeping.save if job.out else None,
+        snapshots=keeping.snapshots(),
+        asked=asked or interrupt.asked,
+        clock=clock,
     )
     tokens = seconds = 0.0
     last: Report | None = None
-    if held is not None and not job.resume:
-        save(trainer)  # a full disk is found now, and a kill before the first minute leaves something to resume
-    with output_for(trainer, job.as_json) as output:
+    if job.out and not job.resume:
+        keeping.save(trainer)  # a full disk is found now, and a kill before the first minute leaves something to resume
+    with output(trainer, job.as_json) as output:
         show = until_broken(interrupt)
         show(output.start, _facts(job, trainer))
         for report in trainer.run(trainer.settings["steps"], live):
@@ -228,7 +278,7 @@ def _train(job: Job, trainer: Trainer, held: Run | None, interrupt: Interrupt) -
                 last = report
         stopped = report
         if job.export is not None:
-            write_checkpoint(checkpoint_of(trainer, name), job.export)
+            keeping.export(trainer)
         if stopped.reason == "nonfinite":
             raise NonFiniteError(stopped.message)
         if isinstance(last, SaveFailedReport):
@@ -243,9 +293,16 @@ def _train(job: Job, trainer: Trainer, held: Run | None, interrupt: Interrupt) -
                 "val_bits_per_byte": trainer.validation_bits_per_byte,
                 "tokens_per_second": tokens / seconds if seconds else None,
                 "weights_sha256": trainer.model.weights_sha256(),
-            },
+            }
+            | _peak(trainer),
         )
     return 128 + interrupt.number if stopped.reason == "stopped" else 0
+
+
+def _peak(trainer: Trainer) -> dict:
+    """The most memory that was in use, where the engine counts it."""
+    peak = getattr(trainer.model, "peak_memory_bytes", lambda: None)()
+    return {} if peak is None else {"peak_memory_bytes": peak}
 
 
 def _advice(trainer: Trainer) -> list[str]:

@@ -82,9 +82,10 @@ def adapter_of(checkpoint: Checkpoint) -> Adapter | None:
 
 
 def _precision_of(machine: Machine) -> dict:
-    """What half precision adds to a run's schedule: that it is, and its loss scale. Nothing in single precision."""
-    if getattr(machine, "precision", "f32") != "f16":
-        return {}
+    """What less than single precision adds to a run's schedule: that it is, and of f16 its loss scale."""
+    precision = getattr(machine, "precision", "f32")
+    if precision != "f16":
+        return {} if precision == "f32" else {"precision": precision}
     scale, good_steps = machine.loss_scale()
     return {"precision": "f16", "loss_scale": scale, "good_steps": good_steps}
 
@@ -228,14 +229,19 @@ def trainer_of(
         model.tokenizer = tokenizer
         _fill(model, checkpoint, True)
     trainer = make(model, corpus, settings, step=checkpoint.step, cursor=cursor)
-    trainer.history = [dict(row) for row in checkpoint.history]
+    stand(trainer, checkpoint, standing)
     if standing["loss_scale"] and trainer.may_skip:
         model.machine.set_loss_scale(standing["loss_scale"], standing["good_steps"] or 0.0)
+    return trainer
+
+
+def stand(trainer: Trainer, checkpoint: Checkpoint, standing: dict[str, float | None]) -> None:
+    """Give a Trainer its run's history and what `run_state` said of it."""
+    trainer.history = [dict(row) for row in checkpoint.history]
     trainer.seconds = standing["seconds"] or 0.0
     trainer.validation_loss_nats = standing["validation_loss_nats"]
     best = standing["best_loss_nats"]
     trainer.best_loss_nats = math.inf if best is None else best
-    return trainer
 
 
 def check_run(checkpoint: Checkpoint, corpus: Corpus | None) -> None:

@@ -34,7 +34,8 @@ class Live:
 
     save(trainer) writes a checkpoint and returns (place, bytes); a StoreError there is reported, and training goes on.
     snapshots keeps the weights of a few steps (snapshots.py); a StoreError there is reported once, and no more are taken.
-    asked() gives "stop" when a person asked to stop.
+    asked() gives "stop" when a person asked to stop. clock() is the time that the others are measured by; processes that train
+    together share one.
     """
 
     sample_seconds: float = 0.0
@@ -44,6 +45,7 @@ class Live:
     save: Callable[[Trainer], tuple[str, int]] | None = None
     snapshots: Kept | None = None
     asked: Callable[[], str] = lambda: ""
+    clock: Callable[[], float] = time.perf_counter
 
 
 class Trainer:
@@ -214,7 +216,7 @@ class Trainer:
         """`run` for code that awaits: lists of reports, empty ones where nothing is back yet."""
         live = live or Live()
         self.until = self.settings["steps"] if until is None else until
-        sampled = saved = time.perf_counter()
+        sampled = saved = live.clock()
         await self.model.prepare()
         queue = await self.queue_async()
         self._ahead = Ahead(self, queue) if queue else None
@@ -241,13 +243,13 @@ class Trainer:
                 if self.broken:
                     reason, message = "nonfinite", self._broken_sentence()
                     break
-            at = time.perf_counter()
+            at = live.clock()
             if live.sample_seconds and at - sampled >= live.sample_seconds:
                 yield [*await self.settle(), await self.sample(live)]
-                sampled = time.perf_counter()
+                sampled = live.clock()
             if live.save and live.save_seconds and at - saved >= live.save_seconds and self.step < self.until:
                 yield [*await self.settle(), await self.saved(live)]
-                saved = time.perf_counter()
+                saved = live.clock()
         if not reason and self._ahead and self._ahead.stuck:
             reason, message = "nonfinite", str(self.non_finite(math.inf, math.inf))
         if live.save and not self.broken:
