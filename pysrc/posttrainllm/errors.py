@@ -113,6 +113,7 @@ class FormatError(UserError):
         "E-FORMAT-METADATA": "metadata is not text to text, or a field of a run has another type than it must",
         "E-FORMAT-FOREIGN": "a sound safetensors file that is not a saved run",
         "E-FORMAT-TENSOR": "a run's tensors do not belong together, or no tensor of that name is in the file",
+        "E-FORMAT-MODEL": "a Hugging Face model's files are not sound, or are of a model that this program does not have",
         "E-FORMAT-TOKENIZER": "a tokenizer.json is not sound, or asks for what this tokenizer does not do",
     }
 

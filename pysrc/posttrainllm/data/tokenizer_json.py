@@ -16,6 +16,7 @@ LIMIT_BYTES = 64 << 20
 MAX_TOKENS = 1 << 20
 LEVELS = 12
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+END_OF_TEXT = "<|endoftext|>"
 REMEDY = "export it again from a byte-level BPE tokenizer (GPT-2's kind)"
 
 Parts = tuple[list[bytes], list[tuple[int, int]], dict[str, int]]
@@ -25,9 +26,7 @@ def write(
     tokens: Sequence[bytes], merges: Sequence[tuple[int, int]], specials: dict[str, int], indent: int | None = None
 ) -> str:
     """The file's text. `indent` as json.dumps has it."""
-    names = [to_symbols(token) for token in tokens]
-    for text, token in specials.items():
-        names[token] = text
+    names = names_of(tokens, specials)
     whole = {
         "version": "1.0",
         "truncation": None,
@@ -61,7 +60,7 @@ def read(data: bytes) -> Parts:
             raise refusal(f"it has no {part}", f"{_kind(whole[part])} came", "save it without")
     _byte_level(whole, "pre_tokenizer", "type", "add_prefix_space", "use_regex")
     _byte_level(whole, "decoder", "type")
-    if whole.get("post_processor") is not None:
+    if whole.get("post_processor") is not None and not _adds_nothing(whole["post_processor"]):
         _byte_level(whole, "post_processor", "type")
     model = _object(whole.get("model"), "its model")
     if model.get("type", "BPE") != "BPE":
@@ -73,6 +72,31 @@ def read(data: bytes) -> Parts:
     specials = _added(whole.get("added_tokens") or [], names)
     merges = _merges(model.get("merges"), names)
     return _tokens(names, specials), merges, specials
+
+
+def read_lists(vocabulary: bytes, merges: bytes) -> Parts:
+    """The same out of vocab.json and merges.txt, GPT-2's older pair of files. Raises FormatError.
+
+    GPT-2's own token for the end of a text is special there; these files cannot say so of others.
+    """
+    names = _vocabulary(_parse(vocabulary))
+    if len(merges) > LIMIT_BYTES:
+        raise refusal(f"merges.txt has at most {LIMIT_BYTES:,} bytes", f"{len(merges):,} came")
+    try:
+        lines = merges.decode("utf-8").replace("\r\n", "\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise refusal("merges.txt is UTF-8", f"byte {error.start} of it is not") from None
+    lines = [line for line in lines[lines[0].startswith("#version") :] if line]
+    specials = {END_OF_TEXT: names[END_OF_TEXT]} if END_OF_TEXT in names else {}
+    return _tokens(names, specials), _merges(lines, names), specials
+
+
+def names_of(tokens: Sequence[bytes], specials: dict[str, int]) -> list[str]:
+    """How files spell the tokens, by id."""
+    names = [to_symbols(token) for token in tokens]
+    for text, token in specials.items():
+        names[token] = text
+    return names
 
 
 def refusal(rule: str, came: str, remedy: str = REMEDY) -> FormatError:
@@ -98,6 +122,11 @@ def _byte_level(whole: dict, part: str, *checked: str) -> None:
             raise refusal(
                 f"its {part} is ByteLevel with {key} {json.dumps(BYTE_LEVEL[key])}", f"{_quote(found.get(key))} came"
             )
+
+
+def _adds_nothing(part) -> bool:
+    """A template that is the text alone: transformers 5 writes it for GPT-2."""
+    return isinstance(part, dict) and part.get("type") == "TemplateProcessing" and part.get("single") == [{"Sequence": {"id": "A", "type_id": 0}}]
 
 
 def _vocabulary(vocab) -> dict[str, int]:

@@ -15,6 +15,7 @@ from ..errors import ConfigError
 from ..ops.lazy import np
 from .adapted import Adapted
 from .config import GPTConfig
+from .exchange import Exchange
 from .memory import RESERVE_BYTES, available_bytes, need_bytes, require_fit  # noqa: F401 - the session imports the reserve from here
 from ..waiting import now
 from .past import Past
@@ -25,7 +26,7 @@ from .steps import StepQueue, uploads
 from .weights import Weights
 
 
-class GPT(Adapted, Weights):
+class GPT(Adapted, Exchange, Weights):
     """A GPT with weights on a Machine.
 
     Make one with `create` (new weights from a seed) or `load` (a saved run). `training=True` also takes memory for

@@ -13,6 +13,7 @@ from ..store.checkpoint import Checkpoint
 from ..store.disk import DiskVolume
 from ..store.runs import Run, RunStore, now
 from ..store.volume import is_run_id
+from .exchange import is_hf, read_hf
 
 
 def write_checkpoint(checkpoint: Checkpoint, path: str | Path) -> int:
@@ -73,8 +74,11 @@ def hold_run(folder: str | Path, create: str | None = None) -> Run:
 
 @contextlib.contextmanager
 def opened(path: str | Path) -> Iterator[Checkpoint]:
-    """The checkpoint in a file or a run's folder, for as long as this lasts."""
+    """The checkpoint in a file, a run's folder, or a Hugging Face folder or its .zip, for as long as this lasts."""
     path = Path(path)
+    if is_hf(path):
+        yield read_hf(path)
+        return
     if not path.is_dir():
         yield read_checkpoint(path)
         return
