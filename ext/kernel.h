@@ -21,7 +21,8 @@ namespace PTL_ISA {
 template <class... A> struct Kinds {
   static constexpr bool letter[] = {__is_same(A, int64_t)..., false};
   static constexpr bool pointer[] = {
-      __is_same(A, const float*) || __is_same(A, float*) || __is_same(A, const int32_t*)..., false};
+      __is_same(A, const float*) || __is_same(A, float*) || __is_same(A, const int32_t*) || __is_same(A, int32_t*)...,
+      false};
   static constexpr int before(int at, int kind) {
     int n = 0;
     for (int i = 0; i < at; i++) n += (letter[i] ? 0 : pointer[i] ? 2 : 1) == kind;

@@ -36,4 +36,6 @@
   K(cross_entropy_backward_rows, "RV", "", "logits<RV targets<R lse<R dlosses<R dlogits>RV")                           \
   K(blend, "N", "", "factor<N given<N y>N")                                                                            \
   K(gelu_erf, "N", "", "x<N y>N")                                                                                      \
-  K(gelu_erf_backward, "N", "", "dy<N x<N dx>N")
+  K(gelu_erf_backward, "N", "", "dy<N x<N dx>N")                                                                       \
+  K(adamw_bf16, "NW", "b", "grad<N norm<1 recipe<8 param>N m>W v>W")                                                   \
+  K(adamw_8bit, "NW", "b", "grad<N norm<1 recipe<8 param>N m>W v>W")

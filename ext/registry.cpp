@@ -119,6 +119,12 @@ bool rules_hold(int id, const Spec& spec, const int64_t* record, Message message
   if (id == id_grad_norm && size('G') != (size('N') + 16383) / 16384)
     PTL_REFUSE("%s: G must be ceil(N / 16384) = %lld, not %lld", spec.name, (long long)((size('N') + 16383) / 16384),
                (long long)size('G'));
+  if (id == id_adamw_bf16 && size('W') != (size('N') + 1) / 2)
+    PTL_REFUSE("%s: W must be ceil(N / 2) = %lld, not %lld", spec.name, (long long)((size('N') + 1) / 2),
+               (long long)size('W'));
+  if (id == id_adamw_8bit && size('W') != (size('N') + 63) / 64 * 17)
+    PTL_REFUSE("%s: W must be 17 ceil(N / 64) = %lld, not %lld", spec.name, (long long)((size('N') + 63) / 64 * 17),
+               (long long)size('W'));
   return true;
 }
 

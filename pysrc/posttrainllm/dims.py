@@ -2,7 +2,8 @@
 
 B batch, T time, R = B·T rows, C channels, H heads, D head width (C = H·D), I/O inputs and outputs of a linear,
 F hidden, V vocabulary, P positions (context, P >= T), L layers, N flat elements, G partial sums,
-K rank of an adapter, J columns that an adapter covers, S pairs of sequences.
+K rank of an adapter, J columns that an adapter covers, S pairs of sequences,
+W words of packed moments.
 
 A dimension is written as a letter, a count, or a count before a letter: ``"R"``, ``"8"``, ``"3C"``.
 """

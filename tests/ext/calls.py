@@ -8,9 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from tests.ext.tapes import KERNELS, Call, extent
+from tests.helpers.cases import pack, packed_words
 
 SIZES = {
     "N": [1, 15, 16, 17, 1000, 16385, 70001],
+    "NW": [1, 2, 15, 63, 64, 65, 1000, 16385, 70001],
     "RC": [(1, 1), (3, 5), (33, 128), (257, 130), (70, 1000)],
     "RIO": [
         (1, 1, 1), (5, 3, 7), (33, 130, 40), (64, 257, 97), (70, 96, 288), (3, 512, 1000), (13, 270, 790), (300, 300, 33), (41, 513, 520)
@@ -46,6 +48,9 @@ def value(random: np.random.Generator, name: str, operand: str, sizes: dict[str,
         return np.array([42, 7], np.int32)
     if operand == "recipe":
         return np.array([3e-4, 0.9, 0.95, 1e-8, 0.1, 1.0, 3.69, 7.01], np.float32)
+    if operand in ("m", "v") and rule == "W":
+        moments = random.standard_normal(sizes["N"]).astype(np.float32)
+        return pack(name, operand, moments if operand == "m" else moments**2)
     data = random.standard_normal(count) * (3 if operand == "logits" else 1)
     if operand in ("v", "rstd", "norm") or (operand, name) == ("loss", "cross_entropy_backward"):
         data = np.abs(data) + 0.5
@@ -59,6 +64,8 @@ def calls(seed: int = 1) -> Iterator[Call]:
     random = np.random.default_rng(seed)
     for name, kernel in KERNELS.items():
         for letters, parameters in itertools.product(SIZES[kernel.letters], PARAMETERS[kernel.parameters]):
-            sizes = dict(zip(kernel.letters, letters if isinstance(letters, tuple) else (letters,), strict=True))
+            sizes = dict(zip(kernel.letters, letters if isinstance(letters, tuple) else (letters,)))
+            if kernel.letters == "NW":
+                sizes["W"] = packed_words(name, sizes["N"])
             values = {operand: value(random, name, operand, sizes, rule) for operand, _, rule in kernel.operands}
             yield Call.make(name, sizes, parameters, values)

@@ -82,6 +82,8 @@ def test_a_bad_word_is_refused_by_check_and_by_replay(engine, words, says):
         ("attention", {"B": 1, "T": 1, "H": 1, "D": 257}, [], "head width"),
         ("grad_norm", {"N": 20, "G": 2}, [], "ceil"),
         ("adamw", {"N": 4}, [2], "parameter 0"),
+        ("adamw_bf16", {"N": 5, "W": 2}, [0], "ceil.* = 3"),
+        ("adamw_8bit", {"N": 65, "W": 17}, [0], "ceil.* = 34"),
         ("layernorm_backward", {"R": 1, "C": 2**20}, [0], "exceeds"),
     ],
 )

@@ -39,8 +39,8 @@ def test_every_build_and_thread_count_gives_the_same_bits(name):
     engines = [native.Engine(threads, isa) for isa, threads in ENGINES]
     for call in (c for c in calls() if c.name == name):
         results = call.results(engines[0])
-        for operand, written, _ in KERNELS[name].operands:
-            assert not written or np.isfinite(results[operand]).all(), (name, call.sizes, operand)
+        for operand, written, rule in KERNELS[name].operands:
+            assert not written or rule == "W" or np.isfinite(results[operand]).all(), (name, call.sizes, operand)
         hashes = {pair: digest(call, engine) for pair, engine in zip(ENGINES, engines, strict=True)}
         assert len(set(hashes.values())) == 1, (name, call.sizes, hashes)
 

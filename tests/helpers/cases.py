@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from posttrainllm.dims import PARTIAL_ELEMENTS, product
-from posttrainllm.ops import KERNELS, Kernel, kernel
+from posttrainllm.ops import KERNELS, Kernel, adamw_8bit, adamw_bf16, kernel
 
 BASE = {"B": 2, "T": 11, "R": 19, "C": 37, "H": 3, "D": 20, "I": 23, "O": 41, "V": 61, "N": 131, "K": 5, "J": 13, "S": 7}
 TILES = {"R": (5, 8, 32), "C": (8, 16), "I": (4, 16), "O": (16, 32), "V": (16, 32), "N": (16,), "T": (8, 32, 64), "J": (16, 32), "S": (4,)}
@@ -46,6 +46,7 @@ BLOCKS = {  # one element around where work is cut: 256 of a reduced dimension, 
     "dpo": [{"S": 131}, {"T": 1031}],
     "dpo_backward": [{"S": 131}, {"T": 1031}],
     "grad_norm": [{"N": n} for n in (16383, 16384, 16385, 32768, 100003, 300007)],
+    **{name: [{"N": n} for n in (63, 64, 65, 127, 128, 191, 8192, 16385, 65537, 100003)] for name in ("adamw_bf16", "adamw_8bit")},
 }
 ELEMENTWISE = [{"N": n} for n in (8191, 8192, 8193, 16385, 65537, 100003)]
 SUBJECTS = ("x", "qkv", "logits", "a", "grad", "wte", "dx", "dy", "dlogits", "dhidden", "losses", "margins")
@@ -89,10 +90,26 @@ def edge_sizes(letter: str) -> list[int]:
     return sorted({*written_out, *(size for tile in TILES.get(letter, ()) for size in edges(tile))})
 
 
+PACKED = ("adamw_bf16", "adamw_8bit")
+
+
+def packed_words(name: str, count: int) -> int:
+    """Words of `count` moments."""
+    return -(-count // 2) if name == "adamw_bf16" else -(-count // 64) * 17
+
+
+def pack(name: str, moment: str, values) -> np.ndarray:
+    """Moments "m" or "v" as a kernel's words, to the nearest."""
+    words = adamw_bf16.pack(values) if name == "adamw_bf16" else adamw_8bit.pack(values, moment == "m")
+    return words.view(np.int32)
+
+
 def complete(made_of: Kernel, sizes: dict[str, int], number: int) -> dict[str, int]:
     """Sizes of exactly the kernel's letters; P and G follow from the others where not given."""
     past = 70 if made_of.name == "attention_cached" else 3
     sizes = {"P": sizes.get("T", 1) + past * (number % 2), "G": -(-sizes.get("N", 1) // PARTIAL_ELEMENTS)} | sizes
+    if made_of.name in PACKED:
+        sizes["W"] = packed_words(made_of.name, sizes["N"])
     return {letter: sizes[letter] for letter in made_of.letters}
 
 
@@ -108,7 +125,7 @@ PARAMS = {
     "fill": [(-1.5,), (0.0,), (1.0,)],
     "normal": [(1.0, 0), (0.02, 7), (0.25, 1000)],
     "layernorm_backward": [(0,), (1,)],
-    "adamw": [(0,), (1,)],
+    **dict.fromkeys(("adamw", "adamw_bf16", "adamw_8bit"), [(0,), (1,)]),
     "layernorm_backward_input": [(0,), (1,)],
     "lora": [(0,), (28,)],
     "lora_backward_hidden": [(0,), (28,)],
@@ -127,7 +144,10 @@ KINDS = {
     "dpo": ("shifted", "large", "equal", "zero"),
     "dpo_backward": ("shifted", "large", "equal", "zero"),
     "grad_norm": ("shifted", "large", "equal", "zero"),
-    "adamw": ("shifted", "large", "zero", "first step", "below the clip", "clip off", "norm nan", "norm inf"),
+    **dict.fromkeys(
+        ("adamw", "adamw_bf16", "adamw_8bit"),
+        ("shifted", "large", "zero", "first step", "below the clip", "clip off", "norm nan", "norm inf"),
+    ),
 }
 
 
@@ -190,6 +210,8 @@ def inputs_for(case: Case) -> dict[str, np.ndarray]:
 
 
 def _integers(case, name, shape, rng):
+    if name in ("m", "v"):  # words: what lies past the last element may be anything
+        return rng.integers(-(2**31), 2**31, shape)
     if name == "seed":
         return {"zero seed": np.zeros(2), "all bits": np.full(2, -1)}.get(case.kind, np.array([42, -(2**31) + 9]))
     if name == "position":
@@ -249,6 +271,22 @@ def _adamw(case, inputs):
     inputs["recipe"] = np.array([0.25, 0.9, 0.95, 1e-8, 0.5, clip, 1 / (1 - 0.9), 1 / (1 - 0.95)])
 
 
+def _packed(case, inputs):
+    """As `_adamw`, with moments packed, and what came as words where no element's bits are."""
+    name, count, rng = case.kernel.name, case.sizes["N"], np.random.default_rng(zlib.crc32(str(case).encode()) ^ 1)
+    rubbish = {each: inputs[each].astype(np.int32).view(np.uint8) for each in ("m", "v")}
+    inputs["m"], inputs["v"] = rng.standard_normal(count), rng.standard_normal(count)
+    _adamw(case, inputs)
+    for each in ("m", "v"):
+        ours = pack(name, each, np.ones(count, np.float32)).view(np.uint8) != 0
+        if name == "adamw_bf16":  # 1.0 has a byte that is zero
+            ours = np.repeat(ours.reshape(-1, 2).any(axis=1), 2)
+        if name == "adamw_8bit":  # and the scale three
+            ours.reshape(-1, 68)[:, :4] = True
+        words = pack(name, each, inputs[each].astype(np.float32)).view(np.uint8)
+        inputs[each] = np.where(ours, words, rubbish[each]).view(np.int32)
+
+
 def _strength(case, inputs):
     """Neither near 0, where nothing shows, nor 1, where leaving it out would not."""
     inputs["strength"] = np.array([1.75])
@@ -279,6 +317,8 @@ FINISH = {
     "dpo": _dpo,
     "dpo_backward": _dpo,
     "adamw": _adamw,
+    "adamw_bf16": _packed,
+    "adamw_8bit": _packed,
 }
 ALL_CASES = {made_of.name: derived(made_of.name) for made_of in KERNELS}
 

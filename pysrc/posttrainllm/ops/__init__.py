@@ -2,6 +2,8 @@
 
 from . import add, attention, blend, cross_entropy, dpo, embedding, gelu, gelu_erf, layernorm, linear, lora, unembed
 from .adamw import ADAMW
+from .adamw_8bit import ADAMW_8BIT
+from .adamw_bf16 import ADAMW_BF16
 from .fill import FILL
 from .grad_norm import GRAD_NORM
 from .normal import NORMAL
@@ -39,6 +41,8 @@ _LATER: tuple[Kernel, ...] = (
     blend.BLEND,
     gelu_erf.GELU_ERF,
     gelu_erf.GELU_ERF_BACKWARD,
+    ADAMW_BF16,
+    ADAMW_8BIT,
 )
 _FIRST = (FILL, NORMAL, *(kernel for op in OPS.values() for kernel in (op.forward, *op.backward)), GRAD_NORM, ADAMW)
 KERNELS: tuple[Kernel, ...] = (*(kernel for kernel in _FIRST if kernel not in _LATER), *_LATER)

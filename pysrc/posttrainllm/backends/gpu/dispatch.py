@@ -29,7 +29,7 @@ BANK = HALVES + 1
 
 STEMS = (
     "fill", "normal", "embedding", "layernorm", "linear", "attention", "gelu", "add", "unembed", "cross_entropy", "grad_norm", "adamw",
-    "lora", "dpo", "blend", "gelu_erf",
+    "lora", "dpo", "blend", "gelu_erf", "adamw_bf16", "adamw_8bit",
 )  # fmt: skip
 
 VARIANTS = ("backward", "at", "cached")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ...compile.graph import REGIONS
-from ...dims import ELEMENT_BYTES, PARTIAL_ELEMENTS
+from ...dims import ELEMENT_BYTES, PARTIAL_ELEMENTS, round_up
 from .dispatch import STATE, Binding, Call, Dispatch, Operand, build, ceil_div
-from .halves import HALVES_BINDING, Halves
+from .halves import HALVES_BINDING, PARAMS, Halves
 from .options import Options
 
 THREADS = 256
 STATE_BINDING = 9
 STATE_BYTES = 256
+PACKED = {"adamw_bf16": (2, 4), "adamw_8bit": (64, 68)}
+"""AdamW with smaller moments: elements of the least part of a moment that can be cut, and its bytes."""
 GROWTH_STEPS = 1000
 """Good steps after which the loss scale doubles."""
 
@@ -83,19 +84,34 @@ def adamw(call: Call, halves: Halves) -> Iterator[Dispatch]:
     common = (state(),) if constants else ()
     first = param.offset_bytes
     whole = (first, first + call.sizes["N"] * ELEMENT_BYTES, None)
-    for low, high, piece in halves.cut(*whole[:2]) if REGIONS[param.region] == "params" else [whole]:
+    packed = PACKED.get(call.kernel.name)
+    for low, high, piece in halves.cut(*whole[:2]) if param.region == PARAMS else [whole]:
         span = ((low - first) // ELEMENT_BYTES, (high - first) // ELEMENT_BYTES)
-        for start, count, operands in pieces(call, "grad param m v", 128, *span):
+        for start, count, operands in pieces(call, "grad param" if packed else "grad param m v", 128, *span):
             wide = vectors(count)
-            elements = count // 4 if wide else count
             more, given = common, constants | {"VECTORS": wide}
             if piece:
                 at = first + start * ELEMENT_BYTES
                 half = piece.operand(at, at + count * ELEMENT_BYTES)
                 more, given = (*common, Binding(HALVES_BINDING, half, True, "halves")), given | {"HALF": True}
-            values = {"count": elements, "decayed": call.params["decayed"]}
+            values, elements = {"count": count, "decayed": call.params["decayed"]}, count
+            if packed:
+                values["first"], elements = start, ceil_div(round_up(count, packed[0]), 4)
+                for name in ("m", "v"):
+                    operands[name], values[f"{name}_first"] = _words(call, name, start, count)
+            elif wide:
+                values["count"] = elements = count // 4
             names = "grad norm recipe param m v"
             yield call.dispatch(names, ceil_div(elements, THREADS), values, given, operands=operands, more=more)
+
+
+def _words(call: Call, name: str, start: int, count: int) -> tuple[Operand, int]:
+    """Where packed moments of elements start … start + count lie, from a place on that can be bound, and their first word there."""
+    (elements, nbytes), whole = PACKED[call.kernel.name], call.operands[name]
+    begin = whole.offset_bytes + start // elements * nbytes
+    end = whole.offset_bytes + ceil_div(start + count, elements) * nbytes
+    bound = begin // call.limits.offset_alignment * call.limits.offset_alignment
+    return Operand(whole.region, bound, end - bound), (begin - bound) // ELEMENT_BYTES
 
 
 def guard(options: Options, norm: Operand) -> Dispatch:

@@ -11,7 +11,7 @@ from . import shader
 from .attention_tiles import attention, attention_cached
 from .banks import Banks, place
 from .dispatch import BANK, HALVES, SCRATCH, Binding, Call, Dispatch, ceil_div
-from .flat import THREADS, adamw, flat, grad_norm, guard, reducing, state, vectors
+from .flat import PACKED, THREADS, adamw, flat, grad_norm, guard, reducing, state, vectors
 from .fuse import GELU, NONE
 from .halves import PARAMS, storage
 from .limits import Limits
@@ -19,6 +19,7 @@ from .lora import lora, lora_backward_hidden, lora_backward_input, lora_backward
 from .options import Options
 from .tiles import LAYOUTS, matmul_tile
 
+ADAMW = ("adamw", *PACKED)
 BLOCK_ROWS = 64  # of layernorm_backward's column sums; BLOCK in the shader
 
 
@@ -250,7 +251,7 @@ def lower(tape: Tape, given: Limits | Options) -> Lowered:
     norm, weights = None, "read"
     for step in banks.steps:
         call = Call.of(step.record, step.uses, storage(options, step.record), step.epilogue)
-        if call.kernel.name == "adamw":
+        if call.kernel.name in ADAMW:
             dispatches.extend(adamw(call, banks.halves))
             norm, weights = call.operands["norm"], "stepped" if weights == "read" else weights
             continue
