@@ -53,6 +53,13 @@ def facts(settings: dict) -> dict:
     }
 
 
+def plain(tokenizer: ByteTokenizer | BPETokenizer) -> ByteTokenizer | BPETokenizer:
+    """The tokenizer itself, or ByteTokenizer where it is that one spelt as BPE: byte n is token n, and there are no merges."""
+    if tokenizer.name == "bpe" and not tokenizer.merges and not tokenizer.specials and tokenizer.tokens == tuple(bytes((n,)) for n in range(256)):
+        return ByteTokenizer()
+    return tokenizer
+
+
 def from_dict(settings: dict) -> ByteTokenizer | BPETokenizer:
     """The tokenizer that a checkpoint names. Raises DataError for one this version does not have, FormatError for an unsound one."""
     name = settings.get("name")
