@@ -47,7 +47,7 @@ def preference_step(config: GPTConfig, pairs: int, lora: LoRAConfig | None = Non
     slots = {"reference": reference_slot(pairs), "beta": BETA}
     margins = graph.call("dpo", sizes, losses=losses, margins=margins_of(pairs), loss=LOSS, **slots).arg("margins")
     builder = backward(graph, layout, saving)
-    update_weights(graph, layout)
+    update_weights(graph, layout, saving)
     gradients = {name: builder.parameter_gradient(weights[name]) for name in layout.trainable_names}
     made = gradients | {"margins": margins, "loss": LOSS, "gradient_norm": NORM}
     return seal(graph, tokens=tokens, targets=targets, outputs=made)

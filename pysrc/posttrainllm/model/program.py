@@ -15,6 +15,7 @@ from ..dims import ALIGN_BYTES, ELEMENT_BYTES, PARTIAL_ELEMENTS
 from .config import GPTConfig
 from .gpt import STRENGTH, Cache, Layout, trace  # noqa: F401 - STRENGTH is one of the slots below
 from .lora import LoRAConfig, sites
+from .moments import KINDS, Moments
 from .saving import PLAIN, Saving
 from .slots import (  # noqa: F401 - others take them from here
     DLOSS, LOSS, METRIC_BYTES, NORM, POSITION, RECIPE, SEED, SLOT_BYTES, dloss_of, inputs, metric_bytes, pack_recipe, places, slot_bytes,
@@ -75,7 +76,14 @@ def regions_of(passes: Iterable[Pass]) -> dict[str, int]:
     return need
 
 
-def initial_weights(config: GPTConfig, training: bool = True, lora: LoRAConfig | None = None) -> Pass:
+def moments_of(layout: Layout, region: str, start: int, stop: int, kind: Moments) -> Value:
+    """AdamW's moments (region "m" or "v") of what is at bytes start … stop of the flat buffers in params."""
+    begin, end = (kind.place(at - layout.frozen_bytes) for at in (start, stop))
+    dtype, words = "i32" if kind.packed else "f32", (end - begin) // ELEMENT_BYTES
+    return Value(f"{region}[{begin}:{end}]", (words,), dtype, region, begin)
+
+
+def initial_weights(config: GPTConfig, training: bool = True, lora: LoRAConfig | None = None, saving: Saving = PLAIN) -> Pass:
     """Fill every weight from the seed slot: normals by stream number (the weight's place in the list), constants; with `lora`
     those of the adapter alone.
 
@@ -92,7 +100,7 @@ def initial_weights(config: GPTConfig, training: bool = True, lora: LoRAConfig |
         else:
             graph.call("fill", sizes, (parameter.constant,), x=value)
     for region in ("m", "v") if training else ():
-        moments = _flat(layout, region, layout.frozen_bytes, layout.total_bytes)
+        moments = moments_of(layout, region, layout.frozen_bytes, layout.total_bytes, KINDS[saving.moments])
         graph.call("fill", {"N": moments.nbytes // ELEMENT_BYTES}, (0.0,), x=moments)
     return seal(graph)
 
@@ -103,18 +111,18 @@ def zero_gradients(graph: Graph, layout: Layout) -> None:
     graph.call("fill", {"N": everything.nbytes // ELEMENT_BYTES}, (0.0,), x=everything)
 
 
-def update_weights(graph: Graph, layout: Layout) -> None:
+def update_weights(graph: Graph, layout: Layout, saving: Saving = PLAIN) -> None:
     """Append: the gradients' global norm, and clipped AdamW on all that is trained."""
     everything = _flat(layout, "grads", layout.frozen_bytes, layout.total_bytes)
     count = everything.nbytes // ELEMENT_BYTES
     graph.call("grad_norm", {"N": count, "G": -(-count // PARTIAL_ELEMENTS)}, out="partials", grad=everything, norm=NORM)
-    parts = (1, layout.frozen_bytes, layout.decayed_bytes), (0, layout.decayed_bytes, layout.total_bytes)
+    parts, kind = ((1, layout.frozen_bytes, layout.decayed_bytes), (0, layout.decayed_bytes, layout.total_bytes)), KINDS[saving.moments]
     for decayed, start, stop in parts:
         if start == stop:
             continue
-        flat = {name: _flat(layout, region, start, stop) for name, region in
-                (("grad", "grads"), ("param", "params"), ("m", "m"), ("v", "v"))}
-        graph.call("adamw", {"N": (stop - start) // ELEMENT_BYTES}, (decayed,), norm=NORM, recipe=RECIPE, **flat)
+        flat = {name: _flat(layout, region, start, stop) for name, region in (("grad", "grads"), ("param", "params"))}
+        flat |= {region: moments_of(layout, region, start, stop, kind) for region in ("m", "v")}
+        graph.call(kind.kernel, kind.sizes((stop - start) // ELEMENT_BYTES), (decayed,), norm=NORM, recipe=RECIPE, **flat)
 
 
 def training_step(config: GPTConfig, lora: LoRAConfig | None = None, saving: Saving = PLAIN) -> Pass:
@@ -132,7 +140,7 @@ def training_step(config: GPTConfig, lora: LoRAConfig | None = None, saving: Sav
     _loss(graph, config, named["logits"], targets)
     builder = backward(graph, layout, saving, dloss_of(0, parts))
     body = range(first, len(graph.nodes))
-    update_weights(graph, layout)
+    update_weights(graph, layout, saving)
     gradients = {name: builder.parameter_gradient(weights[name]) for name in layout.trainable_names}
     outputs = gradients | {"loss": LOSS, "gradient_norm": NORM}
     return seal(graph, body, tokens=tokens, targets=targets, outputs=outputs, parts=parts)
@@ -212,7 +220,7 @@ class Program:
     ) -> None:
         saving.require_fit(config)
         self.config, self.lora, self.layout, self.saving = config, lora, Layout.of(config, lora), saving
-        self.initial = initial_weights(config, training, lora)
+        self.initial = initial_weights(config, training, lora, saving)
         self.step = training_step(config, lora, saving) if training else None
         self.evaluation = evaluation(config, lora, saving)
         self._decoding: dict[int, Pass] = {}
