@@ -88,13 +88,15 @@ function host(pyodide, site) {
     },
     flag: () => (stopFlag ? Atomics.load(stopFlag, 0) : 0),
     post: (json) => post(JSON.parse(json)),
-    post_buffer: (json, buffer) => post({ ...JSON.parse(json), buffer }, [buffer]),
+    post_buffer: (json, buffer) => post({ ...JSON.parse(json), buffer }, buffer instanceof Blob ? [] : [buffer]),
     new_bytes: (count) => new Uint8Array(count),
+    blob: (chunks) => new Blob(chunks),
+    file_reader: () => new FileReaderSync(),
     corpus: () => bytesOf(site.corpus),
     /** Deliver messages: callback(json, Uint8Array or undefined). */
     listen: (callback) => {
       const keep = callback.copy();
-      receive = ({ buffer, ...rest }) => keep(JSON.stringify(rest), buffer ? new Uint8Array(buffer) : undefined);
+      receive = ({ buffer, files, ...rest }) => keep(JSON.stringify(rest), buffer ? new Uint8Array(buffer) : undefined, files);
       for (const data of early.splice(0)) receive(data);
     },
     kept_tiles: keptTiles,

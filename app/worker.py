@@ -10,6 +10,7 @@ if "/lib/posttrainllm" not in sys.path:  # a snapshot has it already, with the p
 importlib.invalidate_caches()
 
 import posttrainllm_host as host  # noqa: E402
+from pyodide.ffi import to_js  # noqa: E402
 from posttrainllm.backends.gpu.tile_cache import cache_file  # noqa: E402
 from posttrainllm.backends.wasm import open_wasm, reach_bytes  # noqa: E402
 from posttrainllm.backends.webgpu_browser import open_webgpu  # noqa: E402
@@ -19,9 +20,13 @@ from posttrainllm.model import webgpu_check  # noqa: E402
 from posttrainllm.model.selftest import check  # noqa: E402
 from posttrainllm.session import Host, Session  # noqa: E402
 from posttrainllm.session.host import Short  # noqa: E402
+from posttrainllm.store.blobs import BlobSource  # noqa: E402
 from posttrainllm.store.memory import MemoryVolume  # noqa: E402
 from posttrainllm.store.opfs import OpfsVolume  # noqa: E402
 from posttrainllm.store.runs import RunStore  # noqa: E402
+
+
+MOST_JOINED_BYTES = 64 << 20
 
 
 class PageHost(Host):
@@ -175,10 +180,15 @@ class PageHost(Host):
     def to_bytes(self, buffer) -> bytes:
         return buffer.to_bytes()
 
+    def source_of(self, file, name):
+        return BlobSource(file, host.file_reader(), name) if hasattr(file, "arrayBuffer") else super().source_of(file, name)
+
     def own(self, chunk):
         return chunk.slice() if hasattr(chunk, "subarray") else bytes(chunk)
 
     def join(self, chunks, total_bytes):
+        if total_bytes > MOST_JOINED_BYTES:  # an ArrayBuffer ends at 2 GiB, and would be a second copy
+            return host.blob(to_js(chunks))
         whole, position = host.new_bytes(total_bytes), 0
         for chunk in chunks:
             part = whole.subarray(position, position + (chunk.byteLength if hasattr(chunk, "subarray") else len(chunk)))
@@ -223,8 +233,10 @@ async def main() -> None:
         emit({"kind": "log", "message": str(error)})
     session = Session(emit, PageHost(store, adapters, persistent))
 
-    def receive(text, buffer=None):
+    def receive(text, buffer=None, files=None):
         request = json.loads(text)
+        if files is not None:
+            request["files"] = list(files)
         if buffer is not None:
             request["buffer"] = buffer.copy() if hasattr(buffer, "copy") else buffer
         session.receive(request)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..store.buffers import nbytes
 from ..store.checkpoint import history_text
+from .model_files import taken_out
 
 
 class Exports:
@@ -16,17 +17,24 @@ class Exports:
         """Request kinds and what handles them."""
         return {"runs.export": self._run, "runs.history": self._history}
 
-    def give(self, identity, chunks: list, name: str) -> None:
-        """Send a file in chunks under its name."""
+    def give(self, identity, chunks: list, name: str, note: str = "") -> None:
+        """Send a file in chunks under its name, with a sentence where there is something to know."""
         total = sum(nbytes(chunk) for chunk in chunks)
         buffer = self._session.host.join(chunks, total)
-        self._session.emit("exported", buffer, reply_to=identity, name=name, bytes=total)
+        self._session.emit("exported", buffer, reply_to=identity, name=name, bytes=total, note=note)
 
-    async def _run(self, identity, run_id: str) -> None:
+    async def _run(self, identity, run_id: str, format: str = "safetensors", matrices: str = "f32") -> None:
         session = self._session
-        chunks = [session.host.own(chunk) async for chunk in session.runs.store.export(run_id)]
-        name = {row["run_id"]: row["name"] for row in await session.runs.rows()}.get(run_id, run_id)
-        self.give(identity, chunks, f"{file_name(name)}.safetensors")
+        if format == "safetensors":
+            chunks = [session.host.own(chunk) async for chunk in session.runs.store.export(run_id)]
+            name = {row["run_id"]: row["name"] for row in await session.runs.rows()}.get(run_id, run_id)
+            self.give(identity, chunks, f"{file_name(name)}.safetensors")
+            return
+        await session.host.load_numpy()
+        async with session.runs.store.held(run_id) as run:
+            checkpoint = run.load()
+            parts, ending, note = taken_out(checkpoint, format, matrices)
+            self.give(identity, [session.host.own(chunk) for chunk in parts], f"{file_name(checkpoint.name)}.{ending}", note)
 
     async def _history(self, identity, run_id: str) -> None:
         store = self._session.runs.store

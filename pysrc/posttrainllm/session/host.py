@@ -9,6 +9,7 @@ from ..data.corpus import Corpus
 from ..errors import ConfigError
 from ..model.memory import RESERVE_BYTES
 from ..model.selftest import open_machine
+from ..store.buffers import as_source
 from ..store.memory import MemoryVolume
 from ..store.runs import RunStore
 
@@ -87,6 +88,10 @@ class Host:
     def to_bytes(self, buffer) -> bytes:
         """A request's buffer as bytes."""
         return bytes(buffer)
+
+    def source_of(self, file, name: str):
+        """A file of a request as something with `size` and `read_at`."""
+        return as_source(file)
 
     def own(self, chunk):
         """A chunk that stays valid after the next one is read."""

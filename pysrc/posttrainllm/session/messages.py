@@ -51,9 +51,10 @@ REQUESTS: dict[str, dict[str, str]] = {
     "runs.rename": {"run_id": TEXT + "!", "name": TEXT + "!"},
     "runs.duplicate": {"run_id": TEXT + "!"},
     "runs.delete": {"run_id": TEXT + "!"},
-    "runs.export": {"run_id": TEXT + "!"},
+    "runs.export": {"run_id": TEXT + "!", "format": TEXT, "matrices": TEXT},
     "runs.history": {"run_id": TEXT + "!"},
     "runs.import": {"name": TEXT, "buffer": BUFFER + "!"},
+    "runs.import_files": {"names": LIST + "!", "files": BUFFER + "!"},
     "tune.plan": {"adapter": OBJECT},
     "tune.start": {
         "how": TEXT + "!", "adapter": OBJECT, "training": OBJECT, "name": TEXT, "text": TEXT, "rows": LIST, "buffer": BUFFER, "file_name": TEXT,

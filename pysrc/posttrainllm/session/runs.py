@@ -18,6 +18,7 @@ from ..store.checkpoint import Checkpoint
 from ..store.runs import Run, RunInfo
 from ..train.snapshots import Kept
 from ..train.state import check_run, checkpoint_of, model_of, trainer_of
+from .model_files import keep_files
 from .tokens import facts_of
 
 PLOTTED = ("step", "loss_nats", "gradient_norm", "learning_rate")
@@ -40,6 +41,7 @@ class Runs:
             "runs.duplicate": self._duplicate,
             "runs.delete": self._delete,
             "runs.import": self._import,
+            "runs.import_files": self._import_files,
         }
 
     @property
@@ -285,8 +287,12 @@ class Runs:
 
     # Moving in and out
 
-    async def _import(self, identity, buffer, name: str = "") -> None:
-        run_id = await self.store.import_(buffer)
+    async def _import(self, identity, buffer, name: str = "run") -> None:
+        await self._import_files(identity, [name], [buffer])
+
+    async def _import_files(self, identity, names: list, files: list) -> None:
+        """What may come as files is in model_files.py."""
+        run_id = await keep_files(self._session, names, files)
         self._session.emit("runs", reply_to=identity, runs=await self.rows(), imported=run_id)
         if not self._session.job.active:
             try:

@@ -177,12 +177,12 @@ class RunStore:
         return await self._open(run_id)
 
     async def rename(self, run_id: str, name: str) -> None:
-        async with self._held(run_id) as run:
+        async with self.held(run_id) as run:
             run.rename(name)
 
     async def duplicate(self, run_id: str, name: str) -> str:
         """A second run with the same newest save and, where there is room, snapshots; its id. Nothing is left behind where it fails."""
-        async with self._held(run_id) as run:
+        async with self.held(run_id) as run:
             checkpoint = run.load()
             return await self._add(name, run.payload().chunks(), checkpoint, run.snapshots)
 
@@ -197,7 +197,7 @@ class RunStore:
 
     async def export(self, run_id: str) -> AsyncIterator[Any]:
         """The run as the chunks of a .safetensors file."""
-        async with self._held(run_id) as run:
+        async with self.held(run_id) as run:
             for chunk in run.export():
                 yield chunk
 
@@ -207,6 +207,10 @@ class RunStore:
         source = as_source(file)
         checkpoint = Checkpoint.from_safetensors(source, "the imported file")
         return await self._add(name or checkpoint.name, pieces(FileRange(source, 0, source.size)), checkpoint)
+
+    async def keep(self, checkpoint: Checkpoint) -> str:
+        """Keep a checkpoint as a new run; its id. Nothing is left behind where there is no room for it."""
+        return await self._add(checkpoint.name, checkpoint.to_chunks(), checkpoint)
 
     async def _add(self, name: str, chunks: Iterable[Any], checkpoint: Checkpoint, snapshots: Snapshots | None = None) -> str:
         run = await self.create(name)
@@ -237,7 +241,7 @@ class RunStore:
         return run
 
     @contextlib.asynccontextmanager
-    async def _held(self, run_id: str) -> AsyncIterator[Run]:
+    async def held(self, run_id: str) -> AsyncIterator[Run]:
         """The run if it is open here already, else open for as long as this lasts."""
         run = self.opened.get(run_id)
         if run is not None:
