@@ -93,7 +93,7 @@ function host(pyodide, site) {
     blob: (chunks) => new Blob(chunks),
     file_reader: () => new FileReaderSync(),
     corpus: () => bytesOf(site.corpus),
-    /** Deliver messages: callback(json, Uint8Array or undefined). */
+    /** Deliver messages: callback(json, Uint8Array or undefined, array of Files or undefined). */
     listen: (callback) => {
       const keep = callback.copy();
       receive = ({ buffer, files, ...rest }) => keep(JSON.stringify(rest), buffer ? new Uint8Array(buffer) : undefined, files);

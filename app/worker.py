@@ -184,7 +184,7 @@ class PageHost(Host):
         return BlobSource(file, host.file_reader(), name) if hasattr(file, "arrayBuffer") else super().source_of(file, name)
 
     def own(self, chunk):
-        return chunk.slice() if hasattr(chunk, "subarray") else bytes(chunk)
+        return chunk.slice() if hasattr(chunk, "subarray") else host.to_uint8(chunk)  # Python's heap would never shrink again
 
     def join(self, chunks, total_bytes):
         if total_bytes > MOST_JOINED_BYTES:  # an ArrayBuffer ends at 2 GiB, and would be a second copy
