@@ -33,6 +33,15 @@ def test_every_address_holds_what_it_says(model):
     assert [name for name in expected if not near(found[name], expected[name])] == []
 
 
+@pytest.mark.parametrize("rows", [[TOKENS], [TOKENS[:5], TOKENS[1:6]], [list(range(20))] * 3], ids=["odd", "two", "whole"])
+def test_reading_everything_changes_no_bit_of_the_logits(model, rows):
+    """Though what is read is then written by dispatches of its own, where else a product and what follows it are one."""
+    alone = study.run(model, rows, taps="logits")["logits"]
+    assert alone.tobytes() == study.run(model, rows, taps="*")["logits"].tobytes()
+    some = study.run(model, rows, taps=["logits", "blocks.0.mlp.pre", "blocks.1.attn.out"])["logits"]
+    assert alone.tobytes() == some.tobytes() and np.ptp(alone) > 1
+
+
 def test_one_address_alone_is_what_it_is_among_all(model):
     """Fused or not, since what is read must be written: the same but for roundings."""
     everything = study.run(model, TOKENS, taps="*")

@@ -235,5 +235,17 @@ def test_few_passes_stay_loaded(model):
         for name in ("embed", "ln_f"):
             study.run(model, [1] * time, taps=name)
     held = passes._LOOKS[model]
-    assert len(held) <= passes.MOST_KEPT
+    assert len(held) <= passes.MOST_KEPT + 2 * CONFIG.layers
     assert {key[2] for key in held} == {16, 20}, "a few lengths serve every text"
+
+
+def test_one_pass_a_layer_is_made_once_in_a_deep_model(monkeypatch):
+    """As the page's flow view reads it: layer by layer, the embedding and the end; the second time nothing is made."""
+    config = GPTConfig(layers=30, channels=8, heads=1, context=16, vocabulary=31, batch=1)
+    deep, built = made(open_once("cpu"), config), []
+    build = passes.build
+    monkeypatch.setattr(passes, "build", lambda *key: built.append(key) or build(*key))
+    for _ in range(2):
+        for taps in ("embed", *(f"blocks.{layer}.*" for layer in range(config.layers)), ["ln_f", "logits"]):
+            study.run(deep, [1, 2, 3], taps)
+    assert len(built) == config.layers + 2

@@ -103,3 +103,23 @@ class Past:
         data = memoryview(await self._download(place + first * size, count * size)).cast("f")
         width = size // ELEMENT_BYTES
         return [data[at : at + width] for at in range(0, count * width, width)]
+
+
+class Guest(Past):
+    """The text of a model under changes (study/steering.py) in the one cache there is: its own model's text is forgotten before, and
+    this one where that model, another guest or other weights came in between."""
+
+    def __init__(self, model, ready, download, host: Past) -> None:
+        super().__init__(model, ready, download)
+        self._host, self._left, self._one_at_a_time = host, -1, host._one_at_a_time
+
+    async def _run(self, text: list[int], last: int) -> list[memoryview]:
+        host = self._host
+        if host._tokens or host._changes != self._left:
+            self._tokens = []
+        host.forget()
+        self._left = changes = host._changes
+        rows = await super()._run(text, last)
+        if changes != host._changes:  # while it ran
+            self._tokens = []
+        return rows

@@ -7,9 +7,11 @@ from collections.abc import Iterable
 
 from ..compile.graph import REGIONS
 from ..compile.tape import REGION_SHIFT
-from ..dims import ELEMENT_BYTES, product
+from ..dims import product
 from ..errors import FormatError, NumericsError
 from ..ops.lazy import np
+from .moments import KINDS
+from .past import Guest
 
 
 def require_finite(place: str, weights: Iterable[tuple[str, bytes]]) -> None:
@@ -27,8 +29,13 @@ class Weights:
         """Whether `close` was called: there are no weights any more."""
         return self._past.closed
 
+    def guest(self, other, ready) -> Guest:
+        """A cache for `other`, which is this model under changes: `other.program.decoding` makes its passes, `ready` loads one."""
+        return Guest(other, ready, self._download, self._past)
+
     def weight_bytes(self, name: str, region: str = "params") -> bytes:
-        """A weight (or its gradient "grads", or AdamW's "m", "v") as little-endian float32 bytes, (in, out) order."""
+        """A weight (or its gradient "grads", or AdamW's "m", "v") as little-endian float32 bytes, (in, out) order; of smaller moments
+        the region's own bytes (model/moments.py)."""
         return self.machine.download(*self.weight_address(name, region))
 
     def set_weight_bytes(self, name: str, data, region: str = "params") -> None:
@@ -52,7 +59,8 @@ class Weights:
                 offset = layout.offsets_bytes[name] - (0 if region == "params" else layout.frozen_bytes)
                 if offset < 0:
                     raise FormatError("weights", f"{region} holds what is trained", f"{name} is frozen", "see model.trainable_names()")
-                return REGIONS.index(region) << REGION_SHIFT | offset, product(parameter.shape) * ELEMENT_BYTES
+                kind = KINDS[self.program.saving.moments if region in ("m", "v") else "f32"]
+                return REGIONS.index(region) << REGION_SHIFT | kind.place(offset), kind.nbytes(product(parameter.shape))
         raise FormatError("weights", "a weight of this model", f"{name!r} came", "see model.weight_names()")
 
     def weight_names(self) -> list[str]:

@@ -5,20 +5,17 @@ from __future__ import annotations
 from ..compile import Graph, Value, place, record
 from ..compile.tape import address
 from ..dims import ALIGN_BYTES, round_up
-from ..errors import DeviceError
 from ..ops.lazy import np
 from ..waiting import begun
-from .weights import fetched
+from .weights import fetched, load_all
 
 
 class Beside:
-    """Values by name, and graphs that become tapes at their first use. Raises DeviceError on an engine in half precision."""
+    """Values by name, and graphs that become tapes at their first use, in single precision on every engine."""
 
     def __init__(self, model, machine=None) -> None:
         """machine: another than the model's, which nobody else uses, where that one has no room."""
         self._machine = machine or model.machine
-        if getattr(self._machine, "precision", "f32") != "f32":
-            raise DeviceError("study", "an engine in single precision", "one in half precision came", 'open it with precision "f32"')
         self._end = 0 if machine else round_up(model.program.region_bytes()["cache"], ALIGN_BYTES)
         self.values: dict[str, Value] = {}
         self._plans: list = []
@@ -46,8 +43,7 @@ class Beside:
         machine = self._machine
         machine.allocate({"cache": self._end, "arena": max(plan.region_bytes["arena"] for plan in self._plans)})
         if not self._loaded:
-            asynchronous = hasattr(machine, "load_all_async")
-            self._loaded = await machine.load_all_async(self._tapes) if asynchronous else [machine.load(tape) for tape in self._tapes]
+            self._loaded = await load_all(machine, self._tapes)
         elif hasattr(machine, "ready_async"):
             for each in self._loaded:
                 await machine.ready_async(each)

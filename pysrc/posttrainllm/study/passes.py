@@ -12,8 +12,9 @@ from weakref import WeakKeyDictionary
 
 from ..compile import Graph, Value, place, record
 from ..dims import ALIGN_BYTES, round_up
-from ..model.gpt import trace
-from ..model.program import SLOT_BYTES, Pass
+from ..model.gpt import Cache, trace
+from ..model.program import POSITION, SLOT_BYTES, Pass
+from .weights import load_all
 
 MOST_KEPT = 24
 """Passes of a model that stay loaded beside two a layer (a map of changes has one a layer): those used last."""
@@ -32,9 +33,7 @@ class Look:
         """Make room for it and load it, or prepare it again where a GPU's buffers have moved."""
         machine.allocate({region: nbytes for region, nbytes in self.each.plan.region_bytes.items() if nbytes})
         if self.loaded is None:
-            asynchronous = hasattr(machine, "load_all_async")
-            tape = self.each.tape
-            self.loaded = (await machine.load_all_async([tape]))[0] if asynchronous else machine.load(tape)
+            self.loaded = (await load_all(machine, [self.each.tape]))[0]
         elif hasattr(machine, "ready_async"):
             await machine.ready_async(self.loaded)
 
@@ -71,10 +70,7 @@ def build(program, batch: int, time: int, kept: frozenset[str], changed: frozens
     weights = program.layout.values()
     tokens = Value("tokens", (batch, time), "i32", "inputs", 0)
     trace(graph, config, weights, tokens, batch, time, lora=program.lora)
-    values = {value.name: value for value in graph.values() if value.region == "arena"}
-    changes, start = {}, SLOT_BYTES
-    for name in sorted(changed):
-        changes[name], start = _blend(graph, values[name], start)
+    values, changes = _changed(graph, changed)
     outputs = {name: values[name] for name in kept}
     rows = {"R": batch * time, "C": config.channels, "V": config.vocabulary}
     for name in lens:
@@ -85,6 +81,26 @@ def build(program, batch: int, time: int, kept: frozenset[str], changed: frozens
         value.keep = True
     plan = place(graph)
     return Look(Pass(plan, record(plan), tokens, outputs=outputs), changes)
+
+
+def build_decoding(program, time: int, changed: frozenset[str]) -> Look:
+    """`build` for tokens [1,T] after those whose keys and values are in the cache, as Program.decoding, to logits [T,V]."""
+    config, graph = program.config, Graph()
+    tokens = Value("tokens", (1, time), "i32", "inputs", 0)
+    trace(graph, config, program.layout.values(), tokens, 1, time, Cache.of(config, POSITION), program.lora)
+    values, changes = _changed(graph, changed)
+    values["logits"].keep = True
+    plan = place(graph)
+    return Look(Pass(plan, record(plan), tokens, outputs={"logits": values["logits"]}), changes)
+
+
+def _changed(graph: Graph, names: frozenset[str]) -> tuple[dict[str, Value], dict[str, tuple[Value, Value]]]:
+    """The graph's activations by name, and what is blended into those named."""
+    values = {value.name: value for value in graph.values() if value.region == "arena"}
+    changes, start = {}, SLOT_BYTES
+    for name in sorted(names):
+        changes[name], start = _blend(graph, values[name], start)
+    return values, changes
 
 
 def _blend(graph: Graph, value: Value, start: int) -> tuple[tuple[Value, Value], int]:

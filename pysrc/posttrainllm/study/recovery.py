@@ -11,7 +11,7 @@ from .addresses import place_of
 from .checks import place_read
 from .running import Run
 from .sae import SparseAutoencoder
-from .sae_engine import coder
+from .sae_engine import Coder
 from .sparse import batches, windows
 
 JUDGED_TOKENS = 8_192
@@ -67,7 +67,7 @@ class Judge:
         self.model, self.autoencoder, self.done = model, autoencoder, 0
         self._place, self._out = place_read(model, autoencoder), place_of(model.config, "logits")
         self._batches = batches(model, windows(tokens, model.config.context, count, seed))
-        self._engine = coder(model, autoencoder, machine)
+        self._engine = Coder(model, autoencoder, machine)
         self._losses, self._windows, self._seen = np.zeros(3), 0, []
         self._fired = np.zeros(autoencoder.features, np.int64)
         self._squared = 0.0

@@ -96,19 +96,19 @@ class Run:
         self.model, self.tokens = model, tokens
         self.batch, self.time = tokens.shape
         self.padded = padded(self.time, model.config.context)
-        self._images: dict[str, tuple] = {}
+        self.images: dict[str, tuple] = {}
         self._mixing: dict[str, object] = {}  # scores and patterns that were put there: no engine has them
 
     async def values(self, names: frozenset[str], lens: tuple[str, ...] = ()) -> dict[str, object]:
         """The engine's values by name, [B,T,…]; and of `lens` the logits "lens.<name>". Raises NonFiniteError."""
         machine = self.model.machine
-        made = look(self.model, self.batch, self.padded, names, frozenset(self._images), lens)
+        made = look(self.model, self.batch, self.padded, names, frozenset(self.images), lens)
         await made.ready(machine)
         tokens = np.zeros((self.batch, self.padded), "<i4")
         tokens[:, : self.time] = self.tokens
         machine.upload(address(made.each.tokens), tokens.tobytes())
         for name, pair in made.changes.items():
-            for value, image in zip(pair, self._images[name]):
+            for value, image in zip(pair, self.images[name]):
                 machine.upload(address(value), image.tobytes())
         machine.replay(made.loaded)
         asked = {name: begun(fetched(machine, *made.each.address(name), value.shape)) for name, value in made.each.outputs.items()}
@@ -164,9 +164,9 @@ class Run:
             address, what = await self._mixed(place, what)
             place = place_of(self.model.config, address)
         shape = (self.batch, self.padded, *place_width(place, self.model.config))
-        if place.value not in self._images:
-            self._images[place.value] = (np.ones(shape, "<f4"), np.full(shape, KEEP, "<f4"))
-        factor, given = (self._of(place, image)[:, : self.time] for image in self._images[place.value])
+        if place.value not in self.images:
+            self.images[place.value] = (np.ones(shape, "<f4"), np.full(shape, KEEP, "<f4"))
+        factor, given = (self._of(place, image)[:, : self.time] for image in self.images[place.value])
         if isinstance(what, Change):
             times = _fitting(place, what.factor, factor.shape)  # of what stands there by now, replaced or not
             factor[...], given[...] = times * factor, times * given + _fitting(place, what.add, given.shape)

@@ -102,31 +102,6 @@ class Coder(Beside):
         return np.concatenate(found)
 
 
-class Plain:
-    """A Coder's stand-in where the engine keeps to half precision: NumPy."""
-
-    def __init__(self, autoencoder: SparseAutoencoder) -> None:
-        self._own = autoencoder
-
-    async def encode(self, x):
-        """SparseAutoencoder.encode."""
-        return self._own.encode(x)
-
-    async def decode(self, acts):
-        """SparseAutoencoder.decode."""
-        return self._own.decode(acts)
-
-
-def coder(model, autoencoder: SparseAutoencoder, machine=None) -> Coder | Plain:
-    """What encodes and decodes for a model's passes: `machine`, or its own, where that keeps to single precision."""
-    return Coder(model, autoencoder, machine) if single(machine or model.machine) else Plain(autoencoder)
-
-
-def single(machine) -> bool:
-    """Whether an engine keeps numbers in single precision."""
-    return getattr(machine, "precision", "f32") == "f32"
-
-
 def need_bytes(channels: int, features: int, rows: int) -> int:
     """Of a machine for Products of `rows` rows and a Coder: their values and, at most, their arena."""
     rows = max(rows, CODED_ROWS)

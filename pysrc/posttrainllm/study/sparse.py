@@ -11,7 +11,7 @@ from .checks import place_read, require_open, require_rows, text_tokens, whole
 from .picture import label, shade
 from .running import Run, labels_of
 from .sae import SparseAutoencoder
-from .sae_engine import Products, coder, single
+from .sae_engine import Coder, Products
 from .sae_train import SAESettings, SAETrainer
 from .weights import weight_async
 
@@ -56,9 +56,8 @@ async def sae_trainer_async(model, tokens, address: str, rows: int = ROWS, **set
 
 
 def trainer_on(model, found, address: str, made: SAESettings, machine=None) -> SAETrainer:
-    """A trainer on rows [N,C] read from the model, its products on `machine` or the model's, where that keeps to single precision."""
-    products = Products(model, found.shape[1], made.features, min(made.batch, len(found)), machine) if single(machine or model.machine) else None
-    return SAETrainer(found, made, address, products)
+    """A trainer on rows [N,C] read from the model, its products on `machine` or the model's."""
+    return SAETrainer(found, made, address, Products(model, found.shape[1], made.features, min(made.batch, len(found)), machine))
 
 
 def sae_trainer(model, tokens, address: str, rows: int = ROWS, **settings) -> SAETrainer:
@@ -114,7 +113,7 @@ async def features_async(
     place, contexts, top = place_read(model, autoencoder), whole("sae", "contexts", contexts, 1), whole("sae", "top", top, 1)
     around = whole("sae", "around", around, 0)
     rows = windows(tokens, model.config.context, count, seed)
-    engine = coder(model, autoencoder)
+    engine = Coder(model, autoencoder)
     acts = np.concatenate([await engine.encode((await Run(model, each).read([place]))[place.address]) for each in batches(model, rows)])
     density, most = (acts > 0).mean((0, 1)), acts.max((0, 1))
     if indices is None:

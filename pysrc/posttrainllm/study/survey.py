@@ -9,7 +9,7 @@ from ..ops.lazy import np
 from .checks import place_read, whole
 from .running import Run, labels_of
 from .sae import SparseAutoencoder
-from .sae_engine import coder
+from .sae_engine import Coder
 from .sparse import RARE, Context, Feature, windows
 from .weights import weight_async
 
@@ -26,7 +26,7 @@ class Survey:
         self.model, self.autoencoder = model, autoencoder
         self.rows = windows(tokens, model.config.context, count, seed)
         self._place = place_read(model, autoencoder)
-        self._engine = coder(model, autoencoder, machine)
+        self._engine = Coder(model, autoencoder, machine)
         self._most = np.zeros((len(self.rows), autoencoder.features), np.float32)  # by window
         self._fired = np.zeros(autoencoder.features, np.int64)
         self.done = 0

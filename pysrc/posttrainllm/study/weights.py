@@ -1,8 +1,17 @@
-"""A model's weights as arrays, on any engine."""
+"""A model's weights as arrays, and tapes of study's own, on any engine."""
 
 from __future__ import annotations
 
 from ..ops.lazy import np
+
+
+async def load_all(machine, tapes: list) -> list:
+    """Tapes as an engine loads them, in single precision: also on a GPU whose own tapes store halves. The weights are the same, in single
+    precision there as everywhere; what halves would have rounded off activations is not seen."""
+    how = {"precision": "f32"} if getattr(machine, "precision", "f32") != "f32" else {}
+    if hasattr(machine, "load_all_async"):
+        return await machine.load_all_async(tapes, **how)
+    return [machine.load(tape, **how) for tape in tapes]
 
 
 async def fetched(machine, place: int, nbytes: int, shape: tuple[int, ...]):
