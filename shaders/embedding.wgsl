@@ -1,6 +1,6 @@
 //! kernel embedding
 //! include element
-struct Sizes { B: u32, T: u32, width: u32 } // width: elements of a row of C channels
+struct Sizes { B: u32, T: u32, V: u32, width: u32, first: u32 } // width: elements of a row of C channels; V rows of wte, from `first` on, are bound
 @group(0) @binding(0) var<storage, read> tokens: array<i32>; // [B,T]
 @group(0) @binding(1) var<storage, read> wte: array<Element>; // [V,C]
 @group(0) @binding(2) var<storage, read> wpe: array<Element>; // [P,C]
@@ -13,18 +13,21 @@ fn embedding(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) group
     if (i < sizes.B * sizes.T * sizes.width) {
         let row = i / sizes.width;
         let c = i % sizes.width;
-        x[i] = Stored(wte[u32(tokens[row]) * sizes.width + c] + wpe[(row % sizes.T) * sizes.width + c]);
+        let token = u32(tokens[row]) - sizes.first;
+        if (token < sizes.V) {
+            x[i] = Stored(wte[token * sizes.width + c] + wpe[(row % sizes.T) * sizes.width + c]);
+        }
     }
 }
 
 //! kernel embedding_backward
 //! include element
-// A workgroup owns one row of dwte (a token v) or of dwpe (a position t), and WIDTH columns of it. For a token it looks
+// A workgroup owns one row of dwte (a token v, of V from `first` on) or of dwpe (a position t), and WIDTH columns of it. For a token it looks
 // through all tokens, 256 at a time: who matches sets a bit, and the bits are walked in order. No float atomics, and the
 // same bits every time. SHARE groups of WIDTH threads each take every SHARE-th word of 32 bits.
 const WIDTH = 32u;
 const SHARE = 256u / WIDTH;
-struct Sizes { B: u32, T: u32, V: u32, width: u32 }
+struct Sizes { B: u32, T: u32, V: u32, width: u32, first: u32, positions: u32 } // positions: T, or 0 where only tokens are owned
 @group(0) @binding(0) var<storage, read> tokens: array<i32>; // [B,T]
 @group(0) @binding(1) var<storage, read> dx: array<Stored>; // [R,C]
 @group(0) @binding(2) var<storage, read_write> dwte: array<Element>; // [V,C]
@@ -40,7 +43,7 @@ fn embedding_backward(@builtin(workgroup_id) group: vec3u, @builtin(num_workgrou
     let owned = id / columns;
     let c = (id % columns) * WIDTH + lane % WIDTH;
     let share = lane / WIDTH;
-    let inside = c < sizes.width;
+    let inside = c < sizes.width && owned < sizes.V + sizes.positions;
     var sum = Element(0.0);
     if (owned < sizes.V) {
         for (var start = 0u; start < sizes.B * sizes.T; start += 256u) {
@@ -49,7 +52,7 @@ fn embedding_backward(@builtin(workgroup_id) group: vec3u, @builtin(num_workgrou
             }
             workgroupBarrier();
             let r = start + lane;
-            if (r < sizes.B * sizes.T && tokens[min(r, sizes.B * sizes.T - 1u)] == i32(owned)) {
+            if (r < sizes.B * sizes.T && tokens[min(r, sizes.B * sizes.T - 1u)] == i32(owned + sizes.first)) {
                 atomicOr(&matches[lane / 32u], 1u << (lane % 32u));
             }
             workgroupBarrier();
@@ -87,7 +90,7 @@ fn embedding_backward(@builtin(workgroup_id) group: vec3u, @builtin(num_workgrou
 
 //! kernel embedding_at
 //! include element
-struct Sizes { B: u32, T: u32, width: u32 } // width: elements of a row of C channels
+struct Sizes { B: u32, T: u32, V: u32, width: u32, first: u32 } // width: elements of a row of C channels; V rows of wte, from `first` on, are bound
 @group(0) @binding(0) var<storage, read> tokens: array<i32>; // [B,T]
 @group(0) @binding(1) var<storage, read> position: array<i32>; // [1]
 @group(0) @binding(2) var<storage, read> wte: array<Element>; // [V,C]
@@ -102,6 +105,9 @@ fn embedding_at(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) gr
         let row = i / sizes.width;
         let c = i % sizes.width;
         let place = u32(position[0]) + row % sizes.T;
-        x[i] = Stored(wte[u32(tokens[row]) * sizes.width + c] + wpe[place * sizes.width + c]);
+        let token = u32(tokens[row]) - sizes.first;
+        if (token < sizes.V) {
+            x[i] = Stored(wte[token * sizes.width + c] + wpe[place * sizes.width + c]);
+        }
     }
 }

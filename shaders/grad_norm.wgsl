@@ -10,7 +10,7 @@ fn squares(value: Element) -> f32 { return dot(value, value); }
 const PARTIAL_STEPS = 64u;
 fn squares(value: Element) -> f32 { return value * value; }
 //! end
-struct Sizes { count: u32, partial_count: u32 }
+struct Sizes { count: u32, partial_count: u32, first: u32 } // partial sums from `first` on
 @group(0) @binding(0) var<storage, read> grad: array<Element>; // [N]
 @group(0) @binding(1) var<storage, read_write> partials: array<f32>; // [G]
 @group(0) @binding(2) var<storage, read_write> norm: array<f32>; // [1]
@@ -31,7 +31,7 @@ fn grad_norm(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) group
     }
     let total = reduce_sum(sum, lane);
     if (lane == 0u && g < sizes.partial_count) {
-        partials[g] = total;
+        partials[sizes.first + g] = total;
     }
 }
 

@@ -5,7 +5,7 @@ const A_ALONG_K = true;
 const B_ALONG_K = false;
 const COLUMN_SUMS = false;
 const HALF_OUT = true;
-//! include matmul A=x B=weight M=sizes.R N=sizes.O K=sizes.I
+//! include matmul A=x B=weight M=sizes.R N=sizes.O K=sizes.I A_LINE=sizes.I OUT_LINE=sizes.O
 struct Sizes { R: u32, I: u32, O: u32, chunk: u32, chunks: u32, whole: u32 }
 @group(0) @binding(0) var<storage, read> x: array<ElementA>; // [R,I]
 @group(0) @binding(1) var<storage, read> weight: array<ElementB>; // [I,O]
@@ -62,7 +62,7 @@ const A_ALONG_K = true;
 const B_ALONG_K = true;
 const COLUMN_SUMS = false;
 const HALF_OUT = true;
-//! include matmul A=dy B=weight M=sizes.R N=sizes.I K=sizes.O
+//! include matmul A=dy B=weight M=sizes.R N=sizes.I K=sizes.O A_LINE=sizes.O OUT_LINE=sizes.I
 struct Sizes { R: u32, I: u32, O: u32, chunk: u32, chunks: u32, whole: u32 }
 @group(0) @binding(0) var<storage, read> dy: array<ElementA>; // [R,O]
 @group(0) @binding(1) var<storage, read> weight: array<ElementB>; // [I,O]
@@ -111,7 +111,7 @@ const A_ALONG_K = false;
 const B_ALONG_K = false;
 const COLUMN_SUMS = true;
 const HALF_OUT = false;
-//! include matmul A=x B=dy M=sizes.I N=sizes.O K=sizes.R
+//! include matmul A=x B=dy M=sizes.I N=sizes.O K=sizes.R A_LINE=sizes.I OUT_LINE=sizes.O
 struct Sizes { R: u32, I: u32, O: u32, chunk: u32, chunks: u32, whole: u32 }
 @group(0) @binding(0) var<storage, read> x: array<ElementA>; // [R,I]
 @group(0) @binding(1) var<storage, read> dy: array<ElementB>; // [R,O]

@@ -1,5 +1,6 @@
 // out[M,N] = a·b over K. {A}, {B}, {OUT} name buffers; {M}, {N}, {K} sizes. a is [M,K] where A_ALONG_K, else [K,M]; b is
-// [N,K] where B_ALONG_K, else [K,N]. A workgroup has a tile of the result: product() adds it up and hands it to write_out.
+// [N,K] where B_ALONG_K, else [K,N]. A line of a is {A_LINE} numbers long and one of out {OUT_LINE}: more than their part of it
+// where a product is made in pieces. A workgroup has a tile of the result: product() adds it up and hands it to write_out.
 // group.z owns a chunk of K. With HALF a and b are stored in half precision (out too where HALF_OUT); sums are single
 // precision always. With TENSOR (which needs HALF) the device's matrix units multiply.
 const HALF = false;

@@ -48,10 +48,14 @@ const PER_ELEMENT = 1u;
 // One vector of the result to `column` … + 3 of a row, as far as the row goes.
 fn store_out(row: u32, column: u32, value: vec4f) {
     if (row < {M} && column < {N}) {
-//! if VECTORS_OUT
-        write_out((row * {N} + column) / 4u, column / 4u, value);
-//! else
+//! if SPLIT
         let at = row * {N} + column;
+//! else
+        let at = row * {OUT_LINE} + column;
+//! end
+//! if VECTORS_OUT
+        write_out(at / 4u, column / 4u, value);
+//! else
         write_out(at, column, value.x);
         if (column + 1u < {N}) { write_out(at + 1u, column + 1u, value.y); }
         if (column + 2u < {N}) { write_out(at + 2u, column + 2u, value.z); }

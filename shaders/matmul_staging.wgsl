@@ -30,8 +30,8 @@ fn load_a(i: u32, first: u32, k: u32, stop: u32) -> StagedA {
     let row = k + i % WIDTH_A * 8u;
     let column = first + i / WIDTH_A * 4u;
     if (i < ITEMS_A && column < {M}) {
-        let at = (row * {M} + column) / 4u;
-        let next = {M} / 4u;
+        let at = (row * {A_LINE} + column) / 4u;
+        let next = {A_LINE} / 4u;
         if (row + 8u <= stop) { // loads that nothing stands between
 //! unroll r 4
             value.v{r} = vec4u({A}[at + {2*r}u * next], {A}[at + {2*r+1}u * next]);
@@ -64,12 +64,12 @@ fn load_a(i: u32, first: u32, k: u32, stop: u32) -> StagedA {
     let row = first + i / WIDTH_A;
     let column = k + i % WIDTH_A * 8u;
     let inside = row < {M} && column < stop;
-    let at = (row * {K} + column) / 8u;
+    let at = (row * {A_LINE} + column) / 8u;
 //! else
     let row = k + i / WIDTH_A;
     let column = first + i % WIDTH_A * 8u;
     let inside = row < stop && column < {M};
-    let at = (row * {M} + column) / 8u;
+    let at = (row * {A_LINE} + column) / 8u;
 //! end
     var value = vec4u();
     if (inside) { value = {A}[at]; }

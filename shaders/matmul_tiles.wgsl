@@ -81,18 +81,18 @@ fn block_of_a(block: u32, first: u32, k: u32, stop: u32) -> Block {
     let from_k = k + block / ROW_A * 4u;
 //! end
     return transpose(Block(
-        row_of_a(m, from_k, {M}, stop, {K}),
-        row_of_a(m + 1u, from_k, {M}, stop, {K}),
-        row_of_a(m + 2u, from_k, {M}, stop, {K}),
-        row_of_a(m + 3u, from_k, {M}, stop, {K})));
+        row_of_a(m, from_k, {M}, stop, {A_LINE}),
+        row_of_a(m + 1u, from_k, {M}, stop, {A_LINE}),
+        row_of_a(m + 2u, from_k, {M}, stop, {A_LINE}),
+        row_of_a(m + 3u, from_k, {M}, stop, {A_LINE})));
 //! else
     let m = first + block % ROW_A * 4u;
     let from_k = k + block / ROW_A * 4u;
     return Block(
-        row_of_a(from_k, m, stop, {M}, {M}),
-        row_of_a(from_k + 1u, m, stop, {M}, {M}),
-        row_of_a(from_k + 2u, m, stop, {M}, {M}),
-        row_of_a(from_k + 3u, m, stop, {M}, {M}));
+        row_of_a(from_k, m, stop, {M}, {A_LINE}),
+        row_of_a(from_k + 1u, m, stop, {M}, {A_LINE}),
+        row_of_a(from_k + 2u, m, stop, {M}, {A_LINE}),
+        row_of_a(from_k + 3u, m, stop, {M}, {A_LINE}));
 //! end
 }
 

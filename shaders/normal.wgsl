@@ -1,6 +1,6 @@
 //! kernel normal
 // splitmix64 on pairs of u32 (x low, y high): WGSL has no 64-bit integer.
-struct Sizes { count: u32, deviation: f32, stream: u32 }
+struct Sizes { count: u32, deviation: f32, stream: u32, first: u32 } // elements from `first` on
 @group(0) @binding(0) var<storage, read> seed: array<i32>; // [2]
 @group(0) @binding(1) var<storage, read_write> x: array<f32>; // [N]
 @group(0) @binding(15) var<uniform> sizes: Sizes;
@@ -41,7 +41,7 @@ fn normal(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: 
     }
     let seeded = vec2u(bitcast<u32>(seed[0]), bitcast<u32>(seed[1]));
     let key = mix(add64(seeded, multiply64(GOLDEN, vec2u(sizes.stream + 1u, 0u))));
-    var counter = add64(multiply_wide(i, 3u), vec2u(1u, 0u));
+    var counter = add64(multiply_wide(sizes.first + i, 3u), vec2u(1u, 0u));
     var total = 0u;
     for (var j = 0u; j < 3u; j++) {
         let word = mix(add64(key, multiply64(GOLDEN, counter)));

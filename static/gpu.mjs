@@ -86,6 +86,13 @@ class Engine {
     this.buffers.set(index, fresh);
   }
 
+  /** Bytes from one buffer to another. */
+  copy(source, at, target, to, bytes) {
+    const encoder = this.device.createCommandEncoder();
+    encoder.copyBufferToBuffer(this.buffers.get(source), at, this.buffers.get(target), to, bytes);
+    this.queue.submit([encoder.finish()]);
+  }
+
   /** Gives a buffer back. */
   drop(index) {
     this.fetched.delete(index);
@@ -134,6 +141,19 @@ class Engine {
   view(index, offset, bytes) {
     const [start, kept] = this.fetched.get(index) ?? [0, new Uint8Array()];
     return offset >= start && offset + bytes <= start + kept.length ? kept.subarray(offset - start, offset - start + bytes) : undefined;
+  }
+
+  /** The same of bytes that lie in several buffers; `runs` is JSON: [[number, offset, bytes]…]. */
+  joined(runs) {
+    const parts = JSON.parse(runs).map((run) => this.view(...run));
+    if (parts.length === 1 || parts.includes(undefined)) return parts.length === 1 ? parts[0] : undefined;
+    const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
+    let at = 0;
+    for (const part of parts) {
+      whole.set(part, at);
+      at += part.length;
+    }
+    return whole;
   }
 
   /** Waits for the errors of all submits so far; throws the first. */

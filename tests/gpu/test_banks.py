@@ -1,13 +1,15 @@
-"""Activations on a GPU: nothing alive is overwritten, inputs and outputs stand apart, and memory is hardly more than the plan's."""
+"""Activations on a GPU: nothing alive is overwritten, inputs and outputs stand apart, and memory is hardly more than what is alive."""
 
 import pytest
 from posttrainllm.backends.gpu.banks import place
 from posttrainllm.backends.gpu.limits import DEFAULT
+from posttrainllm.backends.gpu.options import Options
 from posttrainllm.compile.graph import ARENA
-from posttrainllm.compile.tape import REGION_SHIFT
+from posttrainllm.compile.tape import REGION_SHIFT, decode
 from posttrainllm.errors import DeviceError
 from posttrainllm.model.config import GPTConfig
 from posttrainllm.model.program import evaluation, training_step
+from posttrainllm.model.saving import Saving
 
 TAPES = {
     "tiny": training_step(GPTConfig.preset("tiny")),
@@ -40,11 +42,11 @@ def test_inputs_and_outputs_stand_apart(name):
 
 
 @pytest.mark.parametrize("name", TAPES)
-def test_memory_is_hardly_more_than_the_plan(name):
-    """A fused gelu holds what it was given beside what it gives, which a forward pass alone need not."""
+def test_memory_is_hardly_more_than_what_is_alive_at_once(name):
+    """The arena is no measure: there a result may take the place of what it is made of, which two bindings of a shader cannot share."""
     banks = place(TAPES[name].tape, DEFAULT)
-    allowed = 1.4 if name == "evaluation" else 1.25
-    assert sum(banks.bank_bytes) <= allowed * TAPES[name].plan.region_bytes["arena"]
+    alive = [sum(s.nbytes for s in banks.spans if s.first <= at <= s.last) for at in range(len(TAPES[name].tape))]
+    assert sum(banks.bank_bytes) <= 1.15 * max(alive)
 
 
 def test_kept_values_can_be_found_and_lost_ones_not():

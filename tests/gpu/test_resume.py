@@ -29,7 +29,7 @@ def saved(open_gpu):
 
 def resumed(checkpoint, monkeypatch, device="webgpu", precision=None):
     """As `train --resume` has it; the text is given."""
-    monkeypatch.setattr("posttrainllm.cli_train._corpus_of", lambda job, checkpoint: text())
+    monkeypatch.setattr("posttrainllm.cli_train.corpus_of", lambda job, checkpoint: text())
     return _going_on(Job(device=device, precision=precision), checkpoint)
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from ..compile.graph import REGIONS
 from ..compile.tape import Tape
 from ..errors import DeviceError, DeviceUnavailableError
 from .gpu.dispatch import STATE, Dispatch
 from .gpu.faults import device_error
 from .gpu.kinds import by_kind
+from .gpu.ledger import Ledger
 from .gpu.limits import NAMES, Limits
 from .gpu.lower import Lowered, lower
 from .gpu.memory import Memory
@@ -32,6 +32,7 @@ class Loaded:
     """A tape ready to run. Prepared again when a region has moved (`generation`)."""
 
     tape: Tape
+    options: Options
     lowered: Lowered
     ranges: list
     generation: int = -1
@@ -75,11 +76,11 @@ class WebGPUMachine:
             adapter.info["adapter_type"] == "CPU"
         )  # a CPU that plays a GPU: right, and slower than the cpu engine
         self._buffers: dict[int, object] = {}
-        self._memory = Memory(self.limits)
+        self._memory, self._ledger = Memory(self.limits, self), Ledger()
         self._tokens = TokenCheck()
         self._pipelines: dict = {}
         self._upkeep = Upkeep(self.options)
-        self._resize(STATE, len(self._upkeep.state()))
+        self._memory.resize(STATE, len(self._upkeep.state()))
         self._call(self._queue.write_buffer, self._buffers[STATE], 0, self._upkeep.state())
         self.pace = Pace()
 
@@ -102,48 +103,58 @@ class WebGPUMachine:
         flags = 0
         for word in usage.split():
             flags |= getattr(usages, word)
-        return self._call(self._device.create_buffer, size=nbytes, usage=flags)
+        buffer = self._call(self._device.create_buffer, size=nbytes, usage=flags)
+        self._ledger.made(buffer, nbytes)
+        return buffer
+
+    def expect(self, tapes: Iterable[Tape]) -> None:
+        """Cut regions that are larger than a buffer so that these tapes can run."""
+        self._memory.expect(tapes)
 
     def allocate(self, region_bytes: dict[str, int]) -> None:
-        for region, nbytes in region_bytes.items():
-            self._memory.require(REGIONS.index(region), nbytes)  # refused before anything is made
-        for region, nbytes in region_bytes.items():
-            self._resize(REGIONS.index(region), nbytes)
+        self._memory.allocate(region_bytes)
 
     def trim(self, region_bytes: dict[str, int]) -> None:
         """Make regions no larger than this; one that is made smaller becomes zero."""
-        for region, nbytes in region_bytes.items():
-            if self._memory.shrink(REGIONS.index(region), nbytes):
-                self._buffers.pop(REGIONS.index(region)).destroy()
-                self._resize(REGIONS.index(region), nbytes)
+        self._memory.trim(region_bytes)
 
-    def _resize(self, number: int, nbytes: int) -> None:
-        with self._memory.growing(number, nbytes) as size:
-            fresh = size and self._make(size, "STORAGE COPY_SRC COPY_DST")
-        if not size:
-            return
-        old = self._buffers.get(number)
-        if old is not None:
-            encoder = self._device.create_command_encoder()
-            encoder.copy_buffer_to_buffer(old, 0, fresh, 0, old.size)
-            self._call(self._queue.submit, [encoder.finish()])
-            old.destroy()
+    def make_buffer(self, number: int, nbytes: int) -> None:
+        """For Memory: a buffer so long, with what it held before."""
+        fresh, old = self._make(nbytes, "STORAGE COPY_SRC COPY_DST"), self._buffers.get(number)
         self._buffers[number] = fresh
+        if old is not None:
+            self._copy(old, 0, fresh, 0, old.size)
+            self._ledger.destroy(old)
 
-    def _place(self, address: int, nbytes: int, to_write: bool = False):
-        number, offset = self._memory.find(address, nbytes, to_write)
+    def copy_buffer(self, source: int, at: int, target: int, to: int, nbytes: int) -> None:
+        """For Memory."""
+        self._copy(self._buffers[source], at, self._buffers[target], to, nbytes)
+
+    def drop_buffer(self, number: int) -> None:
+        """For Memory."""
+        self._ledger.destroy(self._buffers.pop(number))
+
+    def _copy(self, source, at: int, target, to: int, nbytes: int) -> None:
+        encoder = self._device.create_command_encoder()
+        encoder.copy_buffer_to_buffer(source, at, target, to, nbytes)
+        self._call(self._queue.submit, [encoder.finish()])
+
+    def _place(self, address: int, nbytes: int):
+        number, offset = self._memory.find(address, nbytes)
         return self._buffers[number], offset
 
     def upload(self, address: int, data) -> None:
-        data = memoryview(data).cast("B")
-        buffer, offset = self._place(address, len(data), True)
+        data, at = memoryview(data).cast("B"), 0
+        runs = self._memory.runs(address, len(data), True)
         self._tokens.uploaded(address, data)
         self._upkeep.uploaded(address, len(data))
-        self._call(self._queue.write_buffer, buffer, offset, data)
+        for number, offset, nbytes in runs:
+            self._call(self._queue.write_buffer, self._buffers[number], offset, data[at : at + nbytes])
+            at += nbytes
 
     def download(self, address: int, nbytes: int) -> bytes:
-        buffer, offset = self._place(address, nbytes)
-        return bytes(self._call(self._queue.read_buffer, buffer, offset, nbytes))
+        runs = self._memory.runs(address, nbytes)
+        return b"".join(bytes(self._call(self._queue.read_buffer, self._buffers[buffer], *run)) for buffer, *run in runs)
 
     def view(self, address: int, nbytes: int) -> memoryview:
         """A copy, to be read: a GPU's memory cannot be looked into."""
@@ -151,14 +162,15 @@ class WebGPUMachine:
 
     def memory(self) -> dict[str, int]:
         """Bytes held, by kind."""
-        return by_kind(self._memory.nbytes)
+        return by_kind(self._memory.nbytes, self._ledger.held_bytes)
 
     # Tapes
 
-    def load(self, tape: Tape) -> Loaded:
-        loaded = Loaded(tape, lower(tape, self.options), self._tokens.ranges_of(tape))
-        for number, nbytes in loaded.lowered.buffer_bytes().items():
-            self._resize(number, nbytes)
+    def load(self, tape: Tape, precision: str | None = None) -> Loaded:
+        """As Machine.load. precision: "f32" keeps a tape's activations in single precision where the machine's own are halves."""
+        self._memory.require(tape)
+        options = replace(self.options, cuts=self._memory.cuts, precision=precision or self.precision)
+        loaded = Loaded(tape, options, lower(tape, options), self._tokens.ranges_of(tape))
         self._prepare(loaded)
         return loaded
 
@@ -184,6 +196,11 @@ class WebGPUMachine:
 
     def _prepare(self, loaded: Loaded) -> None:
         """Bind groups and uniforms for the buffers as they are now."""
+        if loaded.lowered.cuts != self._memory.cuts:
+            self._memory.require(loaded.tape)
+            loaded.lowered = lower(loaded.tape, replace(loaded.options, cuts=self._memory.cuts))
+        for number, nbytes in loaded.lowered.buffer_bytes().items():
+            self._memory.resize(number, nbytes)
         dispatches = [*loaded.lowered.refresh, *loaded.lowered.dispatches]
         uniforms = self._make(UNIFORM_STRIDE_BYTES * max(1, len(dispatches)), "UNIFORM COPY_DST")
         image = b"".join(d.uniforms.ljust(UNIFORM_STRIDE_BYTES, b"\0") for d in dispatches)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ..compile.graph import REGIONS
@@ -34,6 +35,7 @@ class Loaded:
     """A tape ready to run; `replay` is its JavaScript closure, prepared again when a region has moved."""
 
     tape: Tape
+    options: Options
     lowered: Lowered
     ranges: list
     generation: int = -1
@@ -83,12 +85,12 @@ class WebGPUMachine:
         )  # fmt: skip
         self.description = f"WebGPU, {engine.description}"
         self.software = bool(engine.software)  # a CPU that plays a GPU: right, and slower than the cpu engine
-        self._memory = Memory(self.limits)
+        self._memory = Memory(self.limits, self)
         self._tokens = TokenCheck()
         self._upkeep = Upkeep(self.options)
         self.closed = self._retired = False
         state = self._upkeep.state()
-        self._resize(STATE, len(state))
+        self._memory.resize(STATE, len(state))
         self._state(0, state)
 
     def _state(self, offset: int, data: bytes) -> None:
@@ -121,43 +123,49 @@ class WebGPUMachine:
         """Go on with these."""
         self._state(0, self._upkeep.state(scale, good_steps))
 
+    def expect(self, tapes: Iterable[Tape]) -> None:
+        """Cut regions that are larger than a buffer so that these tapes can run."""
+        self._memory.expect(tapes)
+
     def allocate(self, region_bytes: dict[str, int]) -> None:
-        for region, nbytes in region_bytes.items():
-            self._memory.require(REGIONS.index(region), nbytes)  # refused before anything is made
-        for region, nbytes in region_bytes.items():
-            self._resize(REGIONS.index(region), nbytes)
+        self._memory.allocate(region_bytes)
 
     def trim(self, region_bytes: dict[str, int]) -> None:
         """Make regions no larger than this; one that is made smaller becomes zero."""
-        for region, nbytes in region_bytes.items():
-            if self._memory.shrink(REGIONS.index(region), nbytes):
-                self._call(self._engine.drop, REGIONS.index(region))
-                self._resize(REGIONS.index(region), nbytes)
+        self._memory.trim(region_bytes)
 
-    def _resize(self, number: int, nbytes: int) -> None:
-        with self._memory.growing(number, nbytes) as size:
-            if size:
-                self._call(self._engine.allocate, number, size)
+    def make_buffer(self, number: int, nbytes: int) -> None:
+        """For Memory: a buffer so long, with what it held before."""
+        self._call(self._engine.allocate, number, nbytes)
 
-    def _place(self, address: int, nbytes: int, to_write: bool = False) -> tuple[int, int]:
-        return self._memory.find(address, nbytes, to_write)
+    def copy_buffer(self, source: int, at: int, target: int, to: int, nbytes: int) -> None:
+        """For Memory."""
+        self._call(self._engine.copy, source, at, target, to, nbytes)
+
+    def drop_buffer(self, number: int) -> None:
+        """For Memory."""
+        self._call(self._engine.drop, number)
 
     def upload(self, address: int, data) -> None:
         from pyodide.ffi import JsProxy, to_js
 
         held = isinstance(data, JsProxy)  # bytes in JavaScript already, as `view` gives them
         data = data if held else memoryview(data).cast("B")
-        nbytes = data.byteLength if held else len(data)
-        index, offset = self._place(address, nbytes, True)
+        nbytes, at = data.byteLength if held else len(data), 0
+        runs = self._memory.runs(address, nbytes, True)
         self._tokens.uploaded(address, data)
         self._upkeep.uploaded(address, nbytes)
-        self._call(self._write, index, offset, data if held else to_js(data))
+        for index, offset, size in runs:
+            part = data if len(runs) == 1 else data.subarray(at, at + size) if held else data[at : at + size]
+            self._call(self._write, index, offset, part if held else to_js(part))
+            at += size
 
     async def download_async(self, address: int, nbytes: int) -> bytes:
         """Bytes of a region, once the GPU is there."""
-        index, offset = self._place(address, nbytes)
-        kept = self._engine.view(index, offset, nbytes)
-        return (kept or await self._await(self._engine.read(index, offset, nbytes))).to_bytes()
+        parts = []
+        for run in self._memory.runs(address, nbytes):
+            parts.append((self._engine.view(*run) or await self._await(self._engine.read(*run))).to_bytes())
+        return b"".join(parts)
 
     def download(self, address: int, nbytes: int) -> bytes:
         return now(self.download_async(address, nbytes))
@@ -166,19 +174,23 @@ class WebGPUMachine:
         """Read regions, and the loss scale, to where `view` finds them at once, until the next replay or upload; of params what
         stands from that byte on."""
         starts = {REGIONS.index("params"): params_from}
-        wanted = [[number, starts.get(number, 0), self._memory.nbytes[number]] for number in (*map(REGIONS.index, regions), STATE)]
-        await self._await(self._engine.fetch(json.dumps(wanted)))
+        wanted = [part for number in map(REGIONS.index, regions) for part in self._memory.parts_from(number, starts.get(number, 0))]
+        await self._await(self._engine.fetch(json.dumps([*wanted, [STATE, 0, self._memory.nbytes[STATE]]])))
 
     def view(self, address: int, nbytes: int):
         """To be read: a JavaScript Uint8Array of what was fetched, or a copy: a GPU's memory cannot be looked into."""
-        return self._engine.view(*self._place(address, nbytes), nbytes) or memoryview(self.download(address, nbytes))
+        return self._engine.joined(json.dumps(self._memory.runs(address, nbytes))) or memoryview(self.download(address, nbytes))
 
-    async def load_all_async(self, tapes: list[Tape], progress=None) -> list[Loaded]:
-        """Lower tapes and compile their pipelines; progress(done, all) is called as they come."""
-        made = [Loaded(tape, lower(tape, self.options), self._tokens.ranges_of(tape)) for tape in tapes]
-        for loaded in made:
+    async def load_all_async(self, tapes: list[Tape], progress=None, precision: str | None = None) -> list[Loaded]:
+        """Lower tapes and compile their pipelines; progress(done, all) is called as they come. precision: "f32" keeps activations in
+        single precision where the machine's own are halves."""
+        for tape in tapes:
+            self._memory.require(tape)
+        options = replace(self.options, cuts=self._memory.cuts, precision=precision or self.precision)
+        made = [Loaded(tape, options, lower(tape, options), self._tokens.ranges_of(tape)) for tape in tapes]
+        for loaded in made:  # all before one is bound: what grows later takes away what is bound
             for number, nbytes in loaded.lowered.buffer_bytes().items():
-                self._resize(number, nbytes)
+                self._memory.resize(number, nbytes)
         counts = [0] * len(made)
 
         def told(which: int):
@@ -209,6 +221,11 @@ class WebGPUMachine:
 
         if loaded.prepared is not None:
             loaded.prepared.release()
+        if loaded.lowered.cuts != self._memory.cuts:
+            self._memory.require(loaded.tape)
+            loaded.lowered = lower(loaded.tape, replace(loaded.options, cuts=self._memory.cuts))
+            for number, nbytes in loaded.lowered.buffer_bytes().items():
+                self._memory.resize(number, nbytes)
         plan, uniforms = describe(loaded.lowered, self._memory)
         progress = create_proxy(tell) if tell else None
         try:
@@ -235,8 +252,8 @@ class WebGPUMachine:
 
     def steps(self, loaded: Loaded, parts: list[tuple[int, int, int]], row_bytes: int, metrics: int, nbytes: int) -> StepQueue:
         """What takes blocks of steps: see Machine.steps."""
-        places = [[start, *self._place(address, size), size] for start, address, size in parts]
-        index, offset = self._place(metrics, nbytes)
+        places = [[start, *self._memory.find(address, size), size] for start, address, size in parts]
+        index, offset = self._memory.find(metrics, nbytes)
         made = self._call(self._engine.steps, json.dumps(places), row_bytes, index, offset, nbytes)
         return StepQueue(self, loaded, made, nbytes)
 

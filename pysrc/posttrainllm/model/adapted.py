@@ -98,7 +98,7 @@ class Adapted:
             what.require_fit(self.config, "" if any_base else base)
         program = self.program
         if lora.shape != (program.lora and program.lora.shape) or training != (program.step is not None):
-            program = Program(self.config, training, lora)
+            program = Program(self.config, training, lora, program.saving)
         self._become(program, lora)
         await self._ready(program.initial)  # so that what follows need not wait in a browser either
         self.begin_adapter(what, seed, base, name)
@@ -145,7 +145,7 @@ class Adapted:
         """Take the adapter off, in place, and return it: what is left is the base, bit for bit. Moments of the base (training=True) are zero."""
         self._require_adapter()
         adapter = await self.adapter_async()
-        self._become(Program(self.config, training), None)
+        self._become(Program(self.config, training, saving=self.program.saving), None)
         if training:
             nbytes = self.program.region_bytes()["m"]
             for region in ("m", "v"):
@@ -199,18 +199,25 @@ class Adapted:
         """Go on with other tapes on the same base."""
         if program is not self.program:
             need, trims = program.region_bytes(), hasattr(self.machine, "trim")
+            self._expect(program)
             try:
                 if trims:
                     self.machine.trim({region: need[region] for region in ("grads", "m", "v")})
                 self.machine.allocate(need)
             except DeviceError:
                 self._loaded = {}  # what was loaded may know where memory was
+                self._expect(self.program)
                 if trims:
                     self.machine.allocate(self.program.region_bytes())  # what was given up, as zeros
                 raise
             self.program, self._loaded, self._prepared = program, {}, False
         self.program.lora, self._base_sha256 = lora, ""
         self.forget_cache()
+
+    def _expect(self, program: Program) -> None:
+        """Tell an engine whose buffers may be too small for a region which tapes come: it cuts regions between their values."""
+        if hasattr(self.machine, "expect"):
+            self.machine.expect([each.tape for each in program.passes()])
 
     def _upload(self, adapter: Adapter) -> None:
         """All of an adapter's weights in one go, as the layout has them."""
@@ -224,8 +231,9 @@ class Adapted:
 
 
 async def lora_async(
-    model, rank=None, alpha=None, targets=None, rslora=None, seed=42, *, adapter=None, training=True, any_base=False, machine=None, **how
-) -> GPT:  # noqa: F821
+    model, rank=None, alpha=None, targets=None, rslora=None, seed=42, *, adapter=None, training=True, any_base=False, machine=None,
+    saving=None, **how
+) -> GPT:  # noqa: F821  # fmt: skip
     """`lora`, awaited: on a browser's GPU `machine` must be given."""
     from .live import GPT
 
@@ -235,7 +243,7 @@ async def lora_async(
     config = LoRAConfig.of(**settings) if adapter is None else adapter.config
     if adapter is not None:
         adapter.require_fit(model.config, "" if any_base else await model.base_sha256_async())
-    program = Program(model.config, training, config)
+    program = Program(model.config, training, config, saving or model.program.saving)
     made = GPT(model.config, machine, program) if machine else GPT.on(program, **_same_kind(model.machine, **how))
     try:
         made.tokenizer = model.tokenizer
@@ -263,6 +271,7 @@ def lora(model, rank=None, alpha=None, targets=None, rslora=None, seed: int = 42
 
     rank, alpha, targets (of model.lora.TARGETS) and rslora default to configs/lora.json: 4, 8, q and v. A new adapter changes no
     logit; adapter=an Adapter takes that one. training=False leaves out what only training needs. The engine is another of the
-    model's kind, or `machine`, or what device=, threads=, isa= and precision= open. Raises ConfigError, DeviceError.
+    model's kind, or `machine`, or what device=, threads=, isa= and precision= open. saving= (model/saving.py) is the model's own
+    unless given. Raises ConfigError, DeviceError.
     """
     return now(lora_async(model, rank, alpha, targets, rslora, seed, **how))

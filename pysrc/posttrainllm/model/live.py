@@ -36,6 +36,7 @@ class GPT(Adapted, Exchange, Weights):
     def __init__(self, config: GPTConfig, machine: Machine, program: Program) -> None:
         self.config, self.machine, self.program = config, machine, program
         self.tokenizer = ByteTokenizer()
+        self._expect(program)
         machine.allocate(program.region_bytes())
         machine.upload(address(DLOSS), struct.pack("<f", 1.0))
         self._loaded: dict[int, object] = {}

@@ -11,16 +11,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...compile.graph import ARENA, REGIONS
-from ...compile.tape import OFFSET_MASK, Tape, decode
+from ...compile.tape import OFFSET_MASK, Record, Tape, decode
 from ...dims import ELEMENT_BYTES, product, round_up
 from ...errors import DeviceError
+from ...ops import Arg
 from .dispatch import BANK, Operand, Span
 from .fuse import Step, fuse
 from .halves import Halves, halves_of, is_shadowed, storage
 from .limits import Limits
 from .options import Options
 
-FEWEST_BANKS, MOST_BANKS = 3, 16
+FEWEST_BANKS, MOST_BANKS = 3, 192
 
 
 @dataclass
@@ -107,7 +108,7 @@ def _spans(tape: Tape, options: Options, halves: Halves) -> tuple[list[Span], li
                 continue
             span = live.get((offset, tape_bytes))
             stale = span is not None and span.nbytes != nbytes and argument.role == "accum"  # dead: another's width
-            if span is None or stale or argument.role in ("out", "saved"):
+            if span is None or stale or argument.role in ("out", "saved") or _written_whole(record, argument):
                 span = live[offset, tape_bytes] = Span(offset, tape_bytes, nbytes, index, index)
                 spans.append(span)
             elif span.nbytes != nbytes:
@@ -121,6 +122,12 @@ def _spans(tape: Tape, options: Options, halves: Halves) -> tuple[list[Span], li
             uses[argument.name] = span
         steps.append(Step(record, uses))
     return spans, steps
+
+
+def _written_whole(record: Record, argument: Arg) -> bool:
+    """Whether a kernel that can add to an argument was told not to: what was there before is another value."""
+    told = {name: value for (name, _), value in zip(record.kernel.params, record.params)}
+    return argument.name == "dx" and argument.role == "accum" and told.get("accumulate") == 0
 
 
 def _note_neighbours(steps: list[Step]) -> None:

@@ -14,6 +14,7 @@ from ...ops.spec import WRITTEN
 from . import shader
 from .limits import Limits
 from .options import HALF_ARGUMENTS, Options
+from .parts import KIND_MASK, PART_SHIFT, Operand
 
 SCRATCH = len(REGIONS)
 """The engine's own buffer, after the tape's regions: partial sums that live between two dispatches of one record."""
@@ -40,15 +41,6 @@ def stem_of(kernel: str) -> str:
     return next(stem for stem in STEMS if kernel == stem or kernel.startswith(tuple(f"{stem}_{rest}" for rest in VARIANTS)))
 
 
-@dataclass(frozen=True)
-class Operand:
-    """A range of a buffer: its number (a region's index, SCRATCH … HALVES, or BANK + bank), offset and size in bytes."""
-
-    region: int
-    offset_bytes: int
-    nbytes: int
-
-
 @dataclass(eq=False)
 class Span:
     """A value of the arena: its place on the tape, bytes on the device, first and last record, and its place there."""
@@ -58,7 +50,7 @@ class Span:
     nbytes: int
     first: int
     last: int
-    beside: set[Span] = field(default_factory=set)
+    beside: set[Span] = field(default_factory=set, repr=False)
     bank: int = -1
     offset: int = 0
 
@@ -104,10 +96,10 @@ def build(
     """
     limits = options.limits
     given = tuple(sorted(constants.items()))
-    written = {b.operand.region for b in bound if b.writes}
+    places = [options.cuts.locate(b.operand) for b in bound]
+    written = {place.region for b, place in zip(bound, places) if b.writes}
     bindings = []
-    for each in bound:
-        operand = each.operand
+    for each, operand in zip(bound, places):
         limits.require_binding(f"{kernel}'s {each.name}", operand.nbytes)
         if operand.offset_bytes % limits.offset_alignment:
             raise DeviceLimitError(
@@ -181,11 +173,11 @@ class Call:
 
 def buffer_name(number: int) -> str:
     """A buffer in words."""
-    return (
-        (*(f"region {region}" for region in REGIONS), "scratch", "state", "half-precision weights")[number]
-        if number < BANK
-        else "activations"
-    )
+    kind, part = number & KIND_MASK, number >> PART_SHIFT
+    if kind >= BANK:
+        return "activations"
+    name = (*(f"region {region}" for region in REGIONS), "scratch", "state", "half-precision weights")[kind]
+    return f"part {part} of {name}" if part else name
 
 
 def spread(count: int, limits: Limits) -> tuple[int, int, int]:

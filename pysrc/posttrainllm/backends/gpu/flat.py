@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from ...dims import ELEMENT_BYTES, PARTIAL_ELEMENTS, round_up
-from .dispatch import STATE, Binding, Call, Dispatch, Operand, build, ceil_div
+from .dispatch import SCRATCH, STATE, Binding, Call, Dispatch, Operand, build, ceil_div
 from .halves import HALVES_BINDING, PARAMS, Halves
 from .options import Options
+from .parts import PACKED
 
 THREADS = 256
 STATE_BINDING = 9
 STATE_BYTES = 256
-PACKED = {"adamw_bf16": (2, 4), "adamw_8bit": (64, 68)}
-"""AdamW with smaller moments: elements of the least part of a moment that can be cut, and its bytes."""
+BLOCK_BYTES = PARTIAL_ELEMENTS * ELEMENT_BYTES
 GROWTH_STEPS = 1000
 """Good steps after which the loss scale doubles."""
 
@@ -29,21 +29,22 @@ def reducing(call: Call) -> dict[str, object]:
 
 
 def pieces(
-    call: Call, names: str, whole: int, first: int = 0, stop: int | None = None
+    call: Call, names: str, whole: int, first: int = 0, stop: int | None = None, marks: Iterable[int] = ()
 ) -> Iterator[tuple[int, int, dict[str, Operand]]]:
     """Elements first … stop of flat arguments, cut where a binding must end: (start, count, operands).
 
-    Cuts are multiples of `whole` elements.
+    Cuts for that are multiples of `whole` elements from `first`, or from where a region is cut. `marks` are further cuts.
     """
     stop = call.sizes["N"] if stop is None else stop
     most = max(whole, call.limits.binding_bytes // ELEMENT_BYTES // whole * whole)
-    for start in range(first, stop, most):
-        count = min(most, stop - start)
-        cut = {
-            name: Operand(o.region, o.offset_bytes + start * each, count * each)
-            for name, o, each in ((name, call.operands[name], call.element_bytes(name)) for name in names.split())
-        }
-        yield start, count, cut
+    operands = [(name, call.operands[name], call.element_bytes(name)) for name in names.split()]
+    marks = set(marks) | {at // each for _, operand, each in operands for at in call.options.cuts.inside(operand)}
+    marks = [first, *sorted(at for at in marks if first < at < stop), stop]
+    for low, high in zip(marks, marks[1:]):
+        for start in range(low, high, most):
+            count = min(most, high - start)
+            cut = {name: Operand(o.region, o.offset_bytes + start * each, count * each) for name, o, each in operands}
+            yield start, count, cut
 
 
 def flat(names: str, values: Callable[[Call], dict] = lambda call: {}) -> Callable[[Call], Iterator[Dispatch]]:
@@ -61,20 +62,39 @@ def flat(names: str, values: Callable[[Call], dict] = lambda call: {}) -> Callab
 
 def grad_norm(call: Call) -> Iterator[Dispatch]:
     """Partial sums, then the norm; divided by the loss scale where there is one."""
-    partials, total = call.operands["partials"], call.sizes["G"]
-    for start, count, operands in pieces(call, "grad", 64 * PARTIAL_ELEMENTS):
-        wide = vectors(count)
-        g, first = ceil_div(count, PARTIAL_ELEMENTS), start // PARTIAL_ELEMENTS
-        operands["partials"] = Operand(
-            partials.region, partials.offset_bytes + first * ELEMENT_BYTES, g * ELEMENT_BYTES
-        )
-        values = {"count": count // 4 if wide else count, "partial_count": g}
-        yield call.dispatch("grad partials", g, values, {"VECTORS": wide} | reducing(call), operands=operands)
-    constants, more = {"VECTORS": False} | reducing(call), ()
+
+    def add_up(start: int, count: int, operands: dict[str, Operand]) -> Dispatch:
+        wide, groups = vectors(count), ceil_div(count, PARTIAL_ELEMENTS)
+        values = {"count": count // 4 if wide else count, "partial_count": groups, "first": start // PARTIAL_ELEMENTS}
+        return call.dispatch("grad partials", groups, values, {"VECTORS": wide} | reducing(call), operands=operands)
+
+    grad = call.operands["grad"]
+    across = sorted({at // BLOCK_BYTES for at in call.options.cuts.inside(grad) if at % BLOCK_BYTES})
+    start = 0
+    for block in (*across, -1):
+        stop = call.sizes["N"] if block < 0 else block * PARTIAL_ELEMENTS
+        if start < stop:
+            for piece in pieces(call, "grad", PARTIAL_ELEMENTS, start, stop):
+                yield add_up(*piece)
+        if block >= 0:  # elements of one partial sum lie in two buffers: they are brought together first
+            start, stop = stop, min(call.sizes["N"], stop + PARTIAL_ELEMENTS)
+            for at, count, operands in pieces(call, "grad", PARTIAL_ELEMENTS, start, stop):
+                yield _copy(call.options, operands["grad"], Operand(SCRATCH, (at - start) * ELEMENT_BYTES, count * ELEMENT_BYTES))
+            yield add_up(start, stop - start, {"grad": Operand(SCRATCH, 0, (stop - start) * ELEMENT_BYTES)})
+            start = stop
+    constants, more, total = {"VECTORS": False} | reducing(call), (), call.sizes["G"]
     if call.options.half:
         constants["SCALED"], more = True, (state(),)
-    values = {"count": 0, "partial_count": total}
+    values = {"count": 0, "partial_count": total, "first": 0}
     yield call.dispatch("partials norm", 1, values, constants, "grad_norm_total", more=more)
+
+
+def _copy(options: Options, source: Operand, target: Operand) -> Dispatch:
+    """Numbers as they are, from one buffer to another."""
+    bound = [Binding(0, source, False, "x"), Binding(1, target, True, "y")]
+    wide, count = vectors(source.nbytes // ELEMENT_BYTES), source.nbytes // ELEMENT_BYTES
+    elements = count // 4 if wide else count
+    return build(options, "halve", "halve", "halve", bound, ceil_div(elements, THREADS), {"count": elements}, {"VECTORS": wide})
 
 
 def adamw(call: Call, halves: Halves) -> Iterator[Dispatch]:
@@ -85,9 +105,10 @@ def adamw(call: Call, halves: Halves) -> Iterator[Dispatch]:
     first = param.offset_bytes
     whole = (first, first + call.sizes["N"] * ELEMENT_BYTES, None)
     packed = PACKED.get(call.kernel.name)
+    marks = {at // packed[1] * packed[0] for name in "mv" for at in options.cuts.inside(call.operands[name])} if packed else ()
     for low, high, piece in halves.cut(*whole[:2]) if param.region == PARAMS else [whole]:
         span = ((low - first) // ELEMENT_BYTES, (high - first) // ELEMENT_BYTES)
-        for start, count, operands in pieces(call, "grad param" if packed else "grad param m v", 128, *span):
+        for start, count, operands in pieces(call, "grad param" if packed else "grad param m v", 128, *span, marks):
             wide = vectors(count)
             more, given = common, constants | {"VECTORS": wide}
             if piece:

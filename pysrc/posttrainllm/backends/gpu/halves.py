@@ -15,6 +15,7 @@ from ...compile.tape import Record, Tape, decode
 from ...dims import ELEMENT_BYTES, product, round_up
 from .dispatch import HALVES, Binding, Dispatch, Operand, build, ceil_div
 from .options import HALF_ARGUMENTS, HALF_BYTES, Options
+from .parts import PART_SHIFT, Cuts
 
 PARAMS = REGIONS.index("params")
 ALIGN_BYTES = 256
@@ -38,9 +39,11 @@ class Piece:
 
 @dataclass(frozen=True)
 class Halves:
-    """Pieces in order. Two tapes with equal Halves share the buffer's contents."""
+    """Pieces in order. Two tapes with equal Halves share the buffer's contents. parts: where those of the params region are cut,
+    as Cuts has it."""
 
     pieces: tuple[Piece, ...] = ()
+    parts: tuple[tuple[int, int], ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -64,14 +67,20 @@ class Halves:
         if start < stop:
             yield start, stop, None
 
+    def cuts_beside(self, cuts: Cuts) -> Cuts:
+        """The regions' cuts, and this buffer's."""
+        return Cuts(cuts.parts | {HALVES: self.parts}) if self.parts else cuts
+
     def refresh(self, options: Options) -> list[Dispatch]:
         """Dispatches that write all of them anew from the f32 weights."""
         most = options.limits.binding_bytes // 512 * 512
+        cuts = [at for at, _ in options.cuts.parts.get(PARAMS, ())]
         constants = {"VECTORS": True, "HALF": True}
         found = []
         for piece in self.pieces:
-            for start in range(piece.start, piece.stop, most):
-                stop = min(start + most, piece.stop)
+            marks = [piece.start, *(at for at in cuts if piece.start < at < piece.stop), piece.stop]
+            spans = ((at, min(at + most, high)) for low, high in zip(marks, marks[1:]) for at in range(low, high, most))
+            for start, stop in spans:
                 count = (stop - start) // (4 * ELEMENT_BYTES)
                 bound = [
                     Binding(0, Operand(PARAMS, start, stop - start), False, "x"),
@@ -101,7 +110,17 @@ def halves_of(tape: Tape, options: Options) -> Halves:
             pieces[-1] = Piece(pieces[-1].start, stop, shift)
         else:
             pieces.append(Piece(start, stop, shift))
-    return Halves(tuple(pieces))
+    return Halves(tuple(pieces), _parts(pieces, options.cuts))
+
+
+def _parts(pieces: list[Piece], cuts: Cuts) -> tuple[tuple[int, int], ...]:
+    """The halves of what lies in one buffer of the params region lie in one."""
+    found = [0]
+    for at, _ in cuts.parts.get(PARAMS, ()):
+        half = next((max(piece.start, at) // 2 + piece.shift for piece in pieces if piece.stop > at), 0)
+        if half > found[-1]:
+            found.append(half)
+    return tuple((at, HALVES | part << PART_SHIFT) for part, at in enumerate(found)) if len(found) > 1 else ()
 
 
 def storage(options: Options, record: Record) -> Options:

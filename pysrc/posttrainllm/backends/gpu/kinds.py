@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...compile.graph import REGIONS
 from .dispatch import BANK, HALVES
+from .parts import KIND_MASK
 
 KINDS = {
     "params": "weights_bytes", "grads": "gradients_bytes", "m": "moments_bytes", "v": "moments_bytes", "cache": "activations_bytes",
@@ -13,7 +14,8 @@ KINDS = {
 def by_kind(nbytes: dict[int, int]) -> dict[str, int]:
     """Bytes by kind, and in all, of buffers' sizes by number; the weights' half-precision copy counts as weights."""
     found = dict.fromkeys(("weights_bytes", "gradients_bytes", "moments_bytes", "activations_bytes", "other_bytes"), 0)
-    for number, size in nbytes.items():
+    for buffer, size in nbytes.items():
+        number = buffer & KIND_MASK
         if number >= BANK:
             kind = "activations_bytes"
         elif number == HALVES:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...dims import ELEMENT_BYTES
 from ...errors import DeviceError
 from .limits import DEFAULT, Limits
+from .parts import Cuts
 
 PRECISIONS = ("f32", "f16")
 
@@ -53,7 +54,8 @@ class Options:
     precision: "f16" stores activations, their gradients and a copy of the weights in half precision (HALF_ARGUMENTS).
     subgroup_matrix: shapes (M, N, K) of the device's f16→f32 products; () without. subgroups: shaders may use them.
     tiles: what the probe chose for the device, None before one. guard: a training step whose gradient norm is not finite
-    stops all later ones from changing weights (f32; f16 lowers its loss scale instead). fuse: a product and what follows it are one dispatch (see fuse.py).
+    stops all later ones from changing weights (f32; f16 lowers its loss scale instead). fuse: a product and what follows it are one dispatch (see fuse.py). cuts: which regions lie in
+    several buffers (see parts.py).
     """
 
     limits: Limits = DEFAULT
@@ -63,6 +65,7 @@ class Options:
     tiles: object = None
     guard: bool = False
     fuse: bool = True
+    cuts: Cuts = field(default_factory=Cuts)
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
