@@ -1,4 +1,4 @@
-"""A sparse autoencoder on a trained `medium`: `./build.sh bench sae [--tab] [--steps N] [--threads N] [--out FILE]`.
+"""A sparse autoencoder on a trained `medium`: `./build.sh bench sae [--tab] [--steps N] [--sae-steps N] [--threads N] [--out FILE]`.
 
 Trains `medium` on Shakespeare with the default settings, then features of its middle block with theirs, and judges them on the text held
 out: seconds of each part, L0, the share of the loss recovered. With --tab the same once more in Chromium, model and all. Asked are at
@@ -16,12 +16,18 @@ from pathlib import Path
 
 from bench import host
 from bench.web import features
+from posttrainllm.configs import load
 
 RECOVERED, L0, SECONDS = 0.9, 32.0, 180.0
 """What is asked: at least, at most, and at most in the tab."""
 
 
-def natively(preset: str, steps: int, threads: int) -> dict:
+def training(steps: int) -> dict:
+    """The model's settings: the defaults, over so many steps."""
+    return {"steps": steps, "decay_steps": steps, "warmup_steps": min(load("training")["warmup_steps"], steps // 10)}
+
+
+def natively(preset: str, steps: int, threads: int, settings: dict) -> dict:
     """Both trainings in this process, on the C++ engine."""
     from posttrainllm.data.corpus import Corpus
     from posttrainllm.model.live import GPT
@@ -29,28 +35,28 @@ def natively(preset: str, steps: int, threads: int) -> dict:
     from posttrainllm.waiting import now
 
     model, corpus = GPT.create(preset, seed=42, device="cpu", threads=threads), Corpus.shakespeare()
-    trainer = Trainer(model, corpus, {"steps": steps, "decay_steps": steps})
+    trainer = Trainer(model, corpus, training(steps))
     began = time.perf_counter()
     for _ in range(steps):
         trainer.train_step()
     seconds = time.perf_counter() - began
     loss, sha256 = now(trainer.measure_async()), model.weights_sha256()
-    found = now(features.measure(model, trainer.corpus.train, trainer.corpus.validation))
+    found = now(features.measure(model, trainer.corpus.train, trainer.corpus.validation, **settings))
     model.close()
     return {"threads": threads, "model": {"steps": steps, "seconds": round(seconds, 1), "validation_loss_nats": loss, "weights_sha256": sha256}} | found
 
 
-def in_the_tab(preset: str, steps: int, threads: int) -> dict:
+def in_the_tab(preset: str, steps: int, threads: int, settings: dict) -> dict:
     """Both in a worker of a tab, on the WebAssembly engine."""
     from bench.browser import Tab
 
     tab = Tab()
     try:
-        tab.call("ours:sae", "make", preset=preset, threads=threads, settings={"steps": steps, "decay_steps": steps})
+        tab.call("ours:sae", "make", preset=preset, threads=threads, settings=training(steps))
         seconds = 0.0
         for first in range(0, steps, 50):
             seconds += sum(each["ms"] for each in tab.call("ours:sae", "run", count=min(50, steps - first))) / 1000
-        found = tab.call("ours:sae", "features")
+        found = tab.call("ours:sae", "features", settings=settings)
         found["model"] |= {"steps": steps, "seconds": round(seconds, 1)}
         return {"browser": f"Chromium {tab.version}", "threads": threads} | found
     finally:
@@ -89,11 +95,12 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="./build.sh bench sae", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", default="medium")
     parser.add_argument("--steps", type=int, default=1200, help="of the model's training")
+    parser.add_argument("--sae-steps", type=int, help="of the autoencoder's, instead of the default")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--tab", action="store_true", help="also in Chromium")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / ".out" / "sae.json")
     options = parser.parse_args(arguments)
-    sizes = options.preset, options.steps, options.threads
+    sizes = options.preset, options.steps, options.threads, {} if options.sae_steps is None else {"steps": options.sae_steps}
     record = {
         "command": " ".join(["./build.sh bench sae", *arguments]),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),

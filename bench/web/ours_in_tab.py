@@ -61,7 +61,7 @@ async def close(text):
 
 
 async def features(text):
-    """{} -> as bench/web/features.py, of the model that `make` made and `run` trained; the autoencoder has an engine of its own."""
+    """{settings} -> as bench/web/features.py, of the model that `make` made and `run` trained; the autoencoder has an engine of its own."""
     await host.load_numpy()
     from posttrainllm.study.sae_engine import need_bytes
     from posttrainllm.study.sae_train import SAESettings
@@ -69,11 +69,12 @@ async def features(text):
     sys.path.insert(0, "/home/pyodide")
     from features import measure
 
-    trainer, made = live["trainer"], SAESettings.of()
+    settings = json.loads(text)["settings"]
+    trainer, made = live["trainer"], SAESettings.of(**settings)
     model, loss = trainer.model, await live["trainer"].measure_async()
     machine = await open_wasm(need_bytes(model.config.channels, made.features, made.batch), model.machine.threads)
     try:
-        found = await measure(model, trainer.corpus.train, trainer.corpus.validation, machine)
+        found = await measure(model, trainer.corpus.train, trainer.corpus.validation, machine, **settings)
     finally:
         machine.close()
     found["model"] = {"validation_loss_nats": loss, "weights_sha256": model.weights_sha256()}
