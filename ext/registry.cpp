@@ -13,6 +13,7 @@ struct Operand {
   char name[16];
   bool written;
   char extent[8];
+  unsigned over; // bit i: it may take the very place of operand i, which the kernel reads there before it writes
 };
 
 struct Spec {
@@ -46,7 +47,15 @@ struct Registry {
       int n = 0;
       while (*operands != '<' && *operands != '>') o.name[n++] = *operands++;
       o.written = *operands++ == '>';
-      for (n = 0; *operands && *operands != ' ';) o.extent[n++] = *operands++;
+      for (n = 0; *operands && *operands != ' ' && *operands != '=';) o.extent[n++] = *operands++;
+      while (*operands == '=') {
+        const char* end = ++operands;
+        while (*end && *end != ' ' && *end != '=') end++;
+        for (int i = 0; i + 1 < s.operand_count; i++)
+          if (!strncmp(s.operands[i].name, operands, size_t(end - operands)) && !s.operands[i].name[end - operands])
+            o.over |= 1u << i;
+        operands = end;
+      }
       if (*operands) operands++;
     }
   }
@@ -149,7 +158,8 @@ bool operands_fit(const Spec& spec, const int64_t* record, const Region* regions
   }
   for (int i = 0; i < spec.operand_count; i++)
     for (int j = 0; spec.operands[i].written && j < spec.operand_count; j++)
-      if (j != i && operands[i] < operands[j] + bytes[j] && operands[j] < operands[i] + bytes[i])
+      if (j != i && operands[i] < operands[j] + bytes[j] && operands[j] < operands[i] + bytes[i] &&
+          !(spec.operands[i].over >> j & 1 && operands[i] == operands[j] && bytes[i] == bytes[j]))
         PTL_REFUSE("%s: %s is written and overlaps %s", spec.name, spec.operands[i].name, spec.operands[j].name);
   return true;
 }

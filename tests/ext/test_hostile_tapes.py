@@ -32,6 +32,24 @@ def changed(**words: int) -> bytes:
     return struct.pack("<32q", *values)
 
 
+ADD = {"N": 64}
+
+
+@pytest.mark.parametrize("name, offsets, says", [
+    ("add", (0, 256, 0), ""), ("add", (0, 256, 256), ""), ("add", (0, 0, 0), ""),
+    ("add", (0, 512, 4), "y is written and overlaps a"), ("add", (512, 0, 252), "y is written and overlaps b"),
+    ("gelu_backward", (0, 256, 256), ""), ("gelu_backward", (0, 256, 512 - 4), "overlaps x"),
+    ("blend", (0, 256, 256), "y is written and overlaps given"),
+])  # fmt: skip
+def test_a_result_takes_the_very_place_of_what_its_kernel_may_overwrite_and_no_other(engine, name, offsets, says):
+    tape = record(name, ADD, [], [(ARENA, offset) for offset in offsets])
+    if not says:
+        return engine.replay(tape)
+    for run in (engine.check, engine.replay):
+        with pytest.raises(RuntimeError, match=says):
+            run(tape)
+
+
 def test_the_good_record_runs(engine):
     engine.check(changed())
     engine.replay(changed())

@@ -105,7 +105,7 @@ def test_wgsl_binds_the_kernels_arguments_in_order():
 
 @needs_the_clone
 def test_the_engines_registry_is_pythons():
-    """Order, letters, parameter kinds, operand names, what is written, and extents: `dqkv>BT3HD`."""
+    """Order, letters, parameter kinds, operand names, what is written, extents, and what may be overwritten: `dx>N=dy=x`."""
     text = re.sub(r"//[^\n]*", "", (EXT / "kernel_list.h").read_text("utf-8"))
     rows = re.findall(r'K\((\w+), "(\w+)", "(\w*)", "([^"]+)"\)', text)
     assert [row[0] for row in rows] == NAMES
@@ -117,8 +117,9 @@ def test_the_engines_registry_is_pythons():
         for code, (_, kind) in zip(params, made_of.params):
             assert code in {"f32": "f", "int": "ib"}[kind]
         for operand, argument in zip(operands.split(), made_of.args, strict=True):
-            operand_name, direction, extent = re.fullmatch(r"(\w+)([<>])(\w+)", operand).groups()
+            operand_name, direction, extent, over = re.fullmatch(r"(\w+)([<>])(\w+)((?:=\w+)*)", operand).groups()
             assert (operand_name, direction) == (argument.name, "<" if argument.role == "in" else ">")
+            assert tuple(over.split("=")[1:]) == argument.over
             here = {letter: primes[letter] for letter in made_of.letters}
             size = expected = 1
             for factor in re.findall(r"\d|[A-Z]", extent):
@@ -170,6 +171,9 @@ def test_a_record_is_well_formed(made_of):
     for argument in made_of.args:
         assert all(resolve(dimension, sizes) > 0 for dimension in argument.dims)
         assert argument.role in ("in", "out", "saved", "accum", "inout") and argument.dtype in ("f32", "i32")
+        earlier = {a.name: a for a in made_of.args[: made_of.args.index(argument)]}
+        for name in argument.over:  # what a kernel reads, of the same size, named before
+            assert argument.role == "out" and earlier[name].role == "in" and earlier[name].dims == argument.dims
     assert any(a.role != "in" for a in made_of.args)
     assert all(resolve(letter, sizes) for letter in made_of.reduces)
     assert importlib.import_module(made_of.run.__module__).__doc__.startswith(f"{stem(made_of)}:")

@@ -1,10 +1,12 @@
 """place: lifetimes, and a byte offset for every Value in the arena.
 
-Offsets are chosen largest first, each at the lowest gap that no Value alive at the same time uses.
+Offsets are chosen largest first, each at the lowest gap that no Value alive at the same time uses. A kernel's result takes the place
+of an argument that is needed no more, where the kernel can bear it (Arg.over).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..dims import ALIGN_BYTES, round_up
@@ -13,7 +15,8 @@ from .graph import REGIONS, Graph, Value
 
 @dataclass(frozen=True)
 class Lifetime:
-    """First and last node (inclusive) at which an arena Value holds something needed."""
+    """First and last node (inclusive) at which an arena Value has a place of its own: the last that needs it, or the one before
+    where that node's result takes its place."""
 
     value: Value
     first: int
@@ -26,13 +29,49 @@ class Lifetime:
 
 def lifetimes(graph: Graph) -> list[Lifetime]:
     """One Lifetime per arena Value, in order of birth."""
-    spans: dict[Value, list[int]] = {}
+    spans, taken = _spans(graph), _takeovers(graph).values()
+    return [Lifetime(value, first, last - (value in taken)) for value, (first, last) in spans.items()]
+
+
+def _spans(graph: Graph) -> dict[Value, tuple[int, int]]:
+    """First and last node that names each arena Value."""
+    spans: dict[Value, tuple[int, int]] = {}
     for index, node in enumerate(graph.nodes):
         for value in node.values.values():
             if value.region == "arena":
-                spans.setdefault(value, [index, index])[1] = index
+                spans[value] = (spans.get(value, (index,))[0], index)
     end = len(graph.nodes) - 1
-    return [Lifetime(value, first, end if value.keep else last) for value, (first, last) in spans.items()]
+    return {value: (first, end if value.keep else last) for value, (first, last) in spans.items()}
+
+
+def _takeovers(graph: Graph) -> dict[Value, Value]:
+    """Results that take the place of an argument: result to argument."""
+    spans, found, taken = _spans(graph), {}, set()
+    for index, node in enumerate(graph.nodes):
+        for argument in node.kernel.args:
+            result = node.arg(argument.name)
+            if not argument.over or spans.get(result, (-1,))[0] != index:
+                continue
+            for name in argument.over:
+                other = node.arg(name)
+                bound = {each for each, value in node.values.items() if value is other}
+                dies = other not in taken and spans.get(other, (index, -1))[1] == index and other.nbytes == result.nbytes
+                if dies and not other.keep and bound <= set(argument.over):
+                    found[result] = other
+                    taken.add(other)
+                    break
+    return found
+
+
+def _chains(graph: Graph, spans: list[Lifetime]) -> Iterator[tuple[Lifetime, list[Value]]]:
+    """Values that follow each other in one place, and the life of that place."""
+    takeovers, chains = _takeovers(graph), {}
+    for span in spans:  # in order of birth: what is taken over comes first
+        chain = chains.get(takeovers.get(span.value)) or []
+        chain.append(span)
+        chains[span.value] = chain
+    for chain in {id(chain): chain for chain in chains.values()}.values():
+        yield Lifetime(chain[0].value, chain[0].first, chain[-1].last), [span.value for span in chain]
 
 
 @dataclass(frozen=True)
@@ -53,7 +92,7 @@ def place(graph: Graph) -> Plan:
     spans = lifetimes(graph)
     done: list[tuple[Lifetime, int, int]] = []
     arena_bytes = 0
-    for span in sorted(spans, key=lambda s: (-s.value.nbytes, s.first)):
+    for span, values in sorted(_chains(graph, spans), key=lambda each: (-each[0].value.nbytes, each[0].first)):
         nbytes = round_up(span.value.nbytes, ALIGN_BYTES)
         busy = sorted((start, stop) for other, start, stop in done if other.overlaps(span))
         offset = 0
@@ -61,7 +100,8 @@ def place(graph: Graph) -> Plan:
             if start - offset >= nbytes:
                 break
             offset = max(offset, stop)
-        span.value.offset_bytes = offset
+        for value in values:
+            value.offset_bytes = offset
         done.append((span, offset, offset + nbytes))
         arena_bytes = max(arena_bytes, offset + nbytes)
     region_bytes = dict.fromkeys(REGIONS, 0)

@@ -13,5 +13,5 @@ def _gradient(builder, node, dy):
             builder.add_gradient(node.arg(side), dy)
 
 
-ADD = Kernel("add", ("N",), args("in a [N]", "in b [N]", "out y [N]"), _forward, flops=lambda s: s["N"], tolerance=1.0)
+ADD = Kernel("add", ("N",), args("in a [N]", "in b [N]", "out y [N] over a b"), _forward, flops=lambda s: s["N"], tolerance=1.0)
 OP = Op(ADD, _gradient)

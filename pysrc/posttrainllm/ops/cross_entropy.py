@@ -66,7 +66,7 @@ CROSS_ENTROPY_BACKWARD = Kernel(
         "in lse [R]",
         "in loss [2]",
         "in dloss [1]",
-        "out dlogits [R,V]",
+        "out dlogits [R,V] over logits",
     ),
     _backward,
     flops=lambda s: 12 * s["R"] * s["V"],
@@ -75,7 +75,7 @@ CROSS_ENTROPY_BACKWARD = Kernel(
 CROSS_ENTROPY_BACKWARD_ROWS = Kernel(
     "cross_entropy_backward_rows",
     _LETTERS,
-    args("in logits [R,V]", "in targets [R] i32", "in lse [R]", "in dlosses [R]", "out dlogits [R,V]"),
+    args("in logits [R,V]", "in targets [R] i32", "in lse [R]", "in dlosses [R]", "out dlogits [R,V] over logits"),
     _backward_rows,
     flops=lambda s: 12 * s["R"] * s["V"],
     tolerance=4.0,

@@ -27,9 +27,9 @@ def _gradient(builder, node, dy):
 
 
 GELU = Kernel(
-    "gelu", ("N",), args("in x [N]", "out y [N]"), _forward, flops=lambda s: 12 * s["N"], tolerance=4.0, source="arXiv 1606.08415"
+    "gelu", ("N",), args("in x [N]", "out y [N] over x"), _forward, flops=lambda s: 12 * s["N"], tolerance=4.0, source="arXiv 1606.08415"
 )
 GELU_BACKWARD = Kernel(
-    "gelu_backward", ("N",), args("in dy [N]", "in x [N]", "out dx [N]"), _backward, flops=lambda s: 20 * s["N"], tolerance=8.0
+    "gelu_backward", ("N",), args("in dy [N]", "in x [N]", "out dx [N] over dy x"), _backward, flops=lambda s: 20 * s["N"], tolerance=8.0
 )
 OP = Op(GELU, _gradient, (GELU_BACKWARD,))

@@ -33,9 +33,9 @@ def _gradient(builder, node, dy):
 
 
 GELU_ERF = Kernel(
-    "gelu_erf", ("N",), args("in x [N]", "out y [N]"), _forward, flops=lambda s: 30 * s["N"], tolerance=4.0, source="arXiv 1606.08415"
+    "gelu_erf", ("N",), args("in x [N]", "out y [N] over x"), _forward, flops=lambda s: 30 * s["N"], tolerance=4.0, source="arXiv 1606.08415"
 )
 GELU_ERF_BACKWARD = Kernel(
-    "gelu_erf_backward", ("N",), args("in dy [N]", "in x [N]", "out dx [N]"), _backward, flops=lambda s: 34 * s["N"], tolerance=8.0
+    "gelu_erf_backward", ("N",), args("in dy [N]", "in x [N]", "out dx [N] over dy x"), _backward, flops=lambda s: 34 * s["N"], tolerance=8.0
 )
 OP = Op(GELU_ERF, _gradient, (GELU_ERF_BACKWARD,))

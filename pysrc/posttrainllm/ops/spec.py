@@ -21,12 +21,14 @@ class Arg:
     """One array argument: its name, its dimensions in letters, its role and its dtype ("f32" or "i32").
 
     in: read. out: written whole. saved: written whole, kept for the backward. accum: added to. inout: read and written.
+    over: what an output may take the very place of, for the kernel reads every element there before it writes it, and none later.
     """
 
     name: str
     dims: tuple[str, ...]
     role: str
     dtype: str = "f32"
+    over: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,11 +83,12 @@ class Op:
 
 
 def arg(text: str) -> Arg:
-    """``arg("in x [R,C]")`` or ``arg("in tokens [B,T] i32")``: the short way to write an Arg."""
+    """``arg("in x [R,C]")``, ``arg("in tokens [B,T] i32")`` or ``arg("out y [N] over a b")``: the short way to write an Arg."""
     role, name, rest = text.split(" ", 2)
-    dims, _, dtype = rest.partition("]")
+    dims, _, more = rest.partition("]")
     letters = tuple(part.strip() for part in dims.lstrip("[").split(",") if part.strip())
-    return Arg(name, letters, role, dtype.strip() or "f32")
+    dtype, _, over = f"{more} ".partition(" over ")
+    return Arg(name, letters, role, dtype.strip() or "f32", tuple(over.split()))
 
 
 def args(*texts: str) -> tuple[Arg, ...]:
