@@ -5,6 +5,7 @@ Every four bytes of a region are one float64 here; integers (tokens, seeds) are 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..compile.graph import REGIONS
@@ -32,6 +33,14 @@ class ReferenceMachine:
     def __init__(self) -> None:
         self._regions: dict[str, object] = {region: np.zeros(0) for region in REGIONS}
         self._generation = 0
+        self._words: set[str] = set()
+
+    def expect(self, tapes: Iterable[Tape]) -> None:
+        """Which tapes come: where their AdamW keeps its moments packed, these regions hold integers from now on."""
+        steps = [entry for tape in tapes for entry in decode(tape) if entry.kernel.name.startswith("adamw")]
+        if steps:
+            found = [(arg.dtype, region) for entry in steps for arg, (region, _) in zip(entry.kernel.args, entry.operands)]
+            self._words = {region for dtype, region in found if dtype == "i32" and region in ("m", "v")}
 
     def allocate(self, region_bytes: dict[str, int]) -> None:
         for region, nbytes in region_bytes.items():
@@ -49,9 +58,9 @@ class ReferenceMachine:
         return part
 
     def _integral(self, address: int) -> bool:
-        """Inputs, the seed and the position are i32; everything else is f32."""
+        """Inputs, the seed, the position and packed moments are i32; everything else is f32."""
         region = REGIONS[address >> REGION_SHIFT]
-        return region == "inputs" or (region == "slots" and (address & OFFSET_MASK) in (256, 768))
+        return region == "inputs" or region in self._words or (region == "slots" and (address & OFFSET_MASK) in (256, 768))
 
     def upload(self, address: int, data) -> None:
         values = np.frombuffer(data, "<i4" if self._integral(address) else "<f4")
@@ -69,6 +78,7 @@ class ReferenceMachine:
         return self._part(address, nbytes // ELEMENT_BYTES).copy()
 
     def load(self, tape: Tape) -> Loaded:
+        self.expect([tape])
         return Loaded(tape, self._generation, self._bound(tape))
 
     def _bound(self, tape: Tape) -> list:

@@ -6,14 +6,12 @@ bfloat16, 68 in 8 bits: a weight's moments lie at its place times that, and no b
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..dims import ALIGN_BYTES, ELEMENT_BYTES
 from ..ops import adamw_8bit, adamw_bf16
 from ..ops.lazy import np
 
-REGIONS = ("m", "v")
 BLOCK = adamw_8bit.BLOCK
 BLOCK_BYTES = adamw_8bit.WORDS * ELEMENT_BYTES
 
@@ -71,9 +69,3 @@ KINDS = {
     )
 }
 BY_KERNEL = {each.kernel: each for each in KINDS.values()}
-
-
-def hold(machine, names: Iterable[str], packed: bool) -> None:
-    """Tell an engine that keeps numbers rather than bytes (the reference) what these regions hold from now on."""
-    if hasattr(machine, "hold_words"):
-        machine.hold_words(names, packed)

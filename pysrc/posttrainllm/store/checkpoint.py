@@ -1,6 +1,7 @@
 """Everything a run is, as one .safetensors file: 100 steps = 50 + save + reload + 50, bit for bit.
 
-The tensors are the weights under their own names, and AdamW's moments as `adamw.m.<name>` and `adamw.v.<name>`. All
+The tensors are the weights under their own names, and AdamW's moments as `adamw.m.<name>` and `adamw.v.<name>`: F32, BF16, or
+8-bit codes (ops/adamw_8bit.py), whose scales are `adamw.m_scale.<name>` and `adamw.v_scale.<name>`, one for every 64 elements. All
 else is text in the file's metadata, each field as JSON under `posttrainllm.<field>`; `history` is kept as its rows'
 values under lists of their keys, which is less than half the text. Any reader of safetensors opens the file as it is.
 """
@@ -23,7 +24,7 @@ from posttrainllm.store.strict_json import Refused, kind, parse, quote
 FORMAT_VERSION = 1
 MAX_ROWS = 50_000  # of history: some 6 MB of text, which every save writes again
 PREFIX = "posttrainllm."
-M, V = "adamw.m.", "adamw.v."
+M, V, M_SCALE, V_SCALE = "adamw.m.", "adamw.v.", "adamw.m_scale.", "adamw.v_scale."
 _LEVELS = 32  # how deep a field's JSON may nest
 _TYPES = {"str": (str, "text"), "int": (int, "a whole number"), "dict": (dict, "an object"), "list": (list, "a list")}
 
@@ -34,8 +35,8 @@ class Checkpoint:
     the report rows (dicts, e.g. {"event": "step", "step": 10, "loss_nats": 3.1}).
 
     `adapter` says, where the run is of an adapter alone, what it is and the hash of the base's weights (train/checks.py). Times are
-    ISO 8601 in UTC. `weights`, `m`, `v` map a parameter's name to its Tensor; `frozen` names the weights that
-    have no moments. A field holds what JSON does: tuples come back as lists, a number that is not finite as None.
+    ISO 8601 in UTC. `weights`, `m`, `v` map a parameter's name to its Tensor, `m_scale` and `v_scale` too where moments
+    are codes; `frozen` names the weights that have no moments. A field holds what JSON does: tuples come back as lists, a number that is not finite as None.
     """
 
     name: str
@@ -45,6 +46,8 @@ class Checkpoint:
     weights: dict[str, Tensor]
     m: dict[str, Tensor] = field(default_factory=dict)
     v: dict[str, Tensor] = field(default_factory=dict)
+    m_scale: dict[str, Tensor] = field(default_factory=dict)
+    v_scale: dict[str, Tensor] = field(default_factory=dict)
     frozen: list = field(default_factory=list)
     adapter: dict = field(default_factory=dict)
     training: dict = field(default_factory=dict)
@@ -82,7 +85,7 @@ class Checkpoint:
         metadata = self.metadata()
         tensors = [
             (prefix + name, tensor.dtype, tensor.shape, tensor.data)
-            for prefix, group in (("", self.weights), (M, self.m), (V, self.v))
+            for prefix, group in (("", self.weights), *self._moments())
             for name, tensor in group.items()
         ]
         return encode(tensors, metadata)
@@ -129,13 +132,18 @@ class Checkpoint:
                 _refuse(place, f"a run has the field {name}", "it is missing")
         if "history" in values:
             values["history"] = _unpack(values["history"], place)
-        groups: dict[str, dict[str, Tensor]] = {"": {}, M: {}, V: {}}
+        groups: dict[str, dict[str, Tensor]] = {prefix: {} for prefix in ("", M, V, M_SCALE, V_SCALE)}
         for name, tensor in parsed.tensors.items():
-            prefix = next((prefix for prefix in (M, V) if name.startswith(prefix)), "")
+            prefix = next((prefix for prefix in groups if prefix and name.startswith(prefix)), "")
             groups[prefix][name.removeprefix(prefix)] = tensor
-        found = cls(weights=groups[""], m=groups[M], v=groups[V], **values)
+        kept = {"weights": "", "m": M, "v": V, "m_scale": M_SCALE, "v_scale": V_SCALE}
+        found = cls(**{name: groups[prefix] for name, prefix in kept.items()}, **values)
         found._check(place)
         return found
+
+    def _moments(self) -> tuple[tuple[str, dict[str, Tensor]], ...]:
+        """(prefix, tensors) of all but the weights."""
+        return (M, self.m), (V, self.v), (M_SCALE, self.m_scale), (V_SCALE, self.v_scale)
 
     def _check(self, place: str) -> None:
         """The fields have their types, the step is possible, and each moment has its weight's shape."""
@@ -150,14 +158,14 @@ class Checkpoint:
         if not all(isinstance(name, str) for name in self.frozen):
             _refuse(place, "its field frozen lists names of weights", "one of them is not text")
         for name in self.weights:
-            if name.startswith((M, V)):
+            if name.startswith((M, V, M_SCALE, V_SCALE)):
                 _refuse_tensor(place, f"no weight's name begins with {M} or {V}", f"{quote(name)} does")
-        for prefix, group in ((M, self.m), (V, self.v)):
+        for prefix, group in self._moments():
             for name, moment in group.items():
                 weight = self.weights.get(name)
                 if weight is None:
                     _refuse_tensor(place, "every moment belongs to a weight", f"{quote(prefix + name)} has none")
-                if tuple(moment.shape) != tuple(weight.shape):
+                if prefix in (M, V) and tuple(moment.shape) != tuple(weight.shape):
                     _refuse_tensor(
                         place,
                         f"{quote(prefix + name)} has its weight's shape, {quote(list(weight.shape))}",

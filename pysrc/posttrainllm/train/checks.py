@@ -11,8 +11,11 @@ from ..errors import ConfigError, DataError, FormatError
 from ..model.config import GPTConfig
 from ..model.gpt import Layout
 from ..model.lora import LoRAConfig
+from ..model.moments import KINDS
 from ..store.checkpoint import Checkpoint
+from ..store.safetensors import DTYPE_BYTES
 from ..store.strict_json import quote
+from .moments import kind_of, require_scales
 from .settings import training_settings
 
 LOSS_SCALES = tuple(2.0**n for n in range(25))
@@ -39,10 +42,11 @@ def checked(checkpoint: Checkpoint, training: bool) -> tuple[GPTConfig, ByteToke
         )
     lora = _lora_of(checkpoint)
     shapes = {parameter.name: parameter.shape for parameter in Layout.of(config, lora).trainable}
-    groups = {"": checkpoint.weights}
+    groups = {"": (checkpoint.weights, "F32")}
     if training:
-        groups |= {"adamw.m.": checkpoint.m, "adamw.v.": checkpoint.v}
-    for prefix, group in groups.items():
+        kind = KINDS[kind_of(checkpoint)]
+        groups |= {"adamw.m.": (checkpoint.m, kind.dtypes["m"]), "adamw.v.": (checkpoint.v, kind.dtypes["v"])}
+    for prefix, (group, dtype) in groups.items():
         if prefix and not group:
             _refuse(
                 "a run that goes on holds AdamW's moments", "it holds weights only", "write with it, or start a new run"
@@ -53,12 +57,15 @@ def checked(checkpoint: Checkpoint, training: bool) -> tuple[GPTConfig, ByteToke
             _refuse("it holds no tensor that the model has not", f"{quote(prefix + name)} came")
         for name, shape in shapes.items():
             tensor = group[name]
-            if tensor.dtype != "F32" or tuple(tensor.shape) != shape:
+            if tensor.dtype != dtype or tuple(tensor.shape) != shape:
                 _refuse(
-                    f"{prefix}{name} is F32 {list(shape)}", f"it is {quote(tensor.dtype)} {quote(list(tensor.shape))}"
+                    f"{prefix}{name} is {dtype} {list(shape)}", f"it is {quote(tensor.dtype)} {quote(list(tensor.shape))}"
                 )
-            if tensor.nbytes != 4 * math.prod(shape):
-                _refuse(f"{prefix}{name} has {4 * math.prod(shape):,} bytes", f"it has {tensor.nbytes:,}")
+            nbytes = DTYPE_BYTES[dtype] * math.prod(shape)
+            if tensor.nbytes != nbytes:
+                _refuse(f"{prefix}{name} has {nbytes:,} bytes", f"it has {tensor.nbytes:,}")
+    if training:
+        require_scales(checkpoint)
     return config, tokenizer, lora
 
 

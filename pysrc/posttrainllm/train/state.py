@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from .. import __version__
@@ -19,8 +20,10 @@ from ..model.adapted import lora as adapted
 from ..model.live import GPT
 from ..model.lora import Adapter, LoRAConfig, sizes_of
 from ..model.program import Program
+from ..model.saving import PLAIN, Saving
 from ..store.buffers import CHUNK_BYTES, Tensor, in_python, nbytes, pieces
 from ..store.checkpoint import Checkpoint, weights_sha256
+from . import moments
 from .checks import checked, require_same_text, run_state
 from .trainer import Trainer
 
@@ -37,9 +40,8 @@ def checkpoint_of(trainer: Trainer, name: str, created: str | None = None) -> Ch
         adapter=_about_adapter(model, name),
         step=trainer.step,
         tokenizer=model.tokenizer.to_dict(),
-        weights=tensors_of(model, "params"),
-        m=tensors_of(model, "m"),
-        v=tensors_of(model, "v"),
+        weights=tensors_of(model),
+        **moments.tensors_of(model),
         training=dict(trainer.settings),
         schedule={
             "seconds": trainer.seconds,
@@ -103,17 +105,17 @@ def weights_checkpoint(model: GPT, name: str) -> Checkpoint:
         config=model.config.to_dict(),
         step=0,
         tokenizer=model.tokenizer.to_dict(),
-        weights=tensors_of(model, "params"),
+        weights=tensors_of(model),
         created=now,
         updated=now,
         app_version=__version__,
     )
 
 
-def tensors_of(model: GPT, region: str) -> dict[str, Tensor]:
-    """A region's arrays by the name of what is trained ("params", "m" or "v"), as windows on the engine's memory."""
+def tensors_of(model: GPT) -> dict[str, Tensor]:
+    """Weights by the name of what is trained, as windows on the engine's memory."""
     shapes = {parameter.name: parameter.shape for parameter in model.program.layout.trainable}
-    return {name: Tensor("F32", shape, model.weight_view(name, region)) for name, shape in shapes.items()}
+    return {name: Tensor("F32", shape, model.weight_view(name)) for name, shape in shapes.items()}
 
 
 def model_of(
@@ -129,8 +131,10 @@ def model_of(
     seed: int | None = 42,
     base: GPT | Checkpoint | None = None,
     any_base: bool = False,
+    saving: Saving | None = None,
 ) -> GPT:
-    """The checkpoint's model, on `machine` or on a new one. `training=True` brings AdamW's moments too.
+    """The checkpoint's model, on `machine` or on a new one. `training=True` brings AdamW's moments too: without `saving` kept as the
+    run kept them, else as it says, each number then the nearest that there is.
 
     With `lora` the model gets an adapter: that one, or a new one from `seed`. (A browser's GPU must be prepared first: give seed=None,
     and call `initialise` after `prepare`.) The run of an adapter needs its `base`, as a live model or as its checkpoint.
@@ -141,13 +145,14 @@ def model_of(
     config, tokenizer, own = checked(checkpoint, training and lora is None)
     how = {"device": device, "threads": threads, "isa": isa, "precision": precision, "machine": machine}
     if own is not None:
-        return _adapted(checkpoint, training, base, how, any_base)
+        return _adapted(checkpoint, training, base, how, any_base, saving)
     settings, known = lora.config if isinstance(lora, Adapter) else lora, ""
     if settings is not None:
         known = weights_sha256(checkpoint.weights)
     if isinstance(lora, Adapter):
         lora.require_fit(config, "" if any_base else known)
-    program = Program(config, training, settings)
+    saving = saving or (_as_saved(checkpoint) if training and lora is None else PLAIN)
+    program = Program(config, training, settings, saving)
     model = GPT.on(program, device, threads, isa, precision) if machine is None else GPT(config, machine, program)
     try:
         model.tokenizer = tokenizer
@@ -161,7 +166,14 @@ def model_of(
     return model
 
 
-def _adapted(checkpoint: Checkpoint, training: bool, base: GPT | Checkpoint | None, how: dict, any_base: bool) -> GPT:
+def _as_saved(checkpoint: Checkpoint, saving: Saving = PLAIN) -> Saving:
+    """`saving` with moments as a run kept them."""
+    return replace(saving, moments=moments.kind_of(checkpoint))
+
+
+def _adapted(
+    checkpoint: Checkpoint, training: bool, base: GPT | Checkpoint | None, how: dict, any_base: bool, saving: Saving | None
+) -> GPT:
     """The model of an adapter's run, on its base."""
     adapter = adapter_of(checkpoint)
     if base is None:
@@ -171,10 +183,12 @@ def _adapted(checkpoint: Checkpoint, training: bool, base: GPT | Checkpoint | No
             "it came alone",
             f"give the base, whose weights have sha256 {adapter.base_sha256[:16]}…",
         )
+    own = base.program.saving if isinstance(base, GPT) else PLAIN
+    saving = saving or (_as_saved(checkpoint, own) if training else own)
     if isinstance(base, GPT):
-        model = adapted(base, adapter=adapter, training=training, any_base=any_base, **how)
+        model = adapted(base, adapter=adapter, training=training, any_base=any_base, saving=saving, **how)
     else:
-        model = model_of(base, training, lora=adapter, any_base=any_base, **how)
+        model = model_of(base, training, lora=adapter, any_base=any_base, saving=saving, **how)
     try:
         _fill(model, checkpoint, training)
     except BaseException:
@@ -196,8 +210,11 @@ def trainer_of(
     model: GPT | None = None,
     base: GPT | Checkpoint | None = None,
     make: Callable[..., Trainer] = Trainer,
+    saving: Saving | None = None,
 ) -> Trainer:
     """The run, ready for its next step, on `model` (a live one of the same sizes), on `machine`, or on a new one.
+
+    Without `saving` AdamW's moments are kept as the run kept them, so that it goes on bit for bit; a `model` has its own way.
 
     The run of an adapter needs its `base` (a live model, which is untouched, or its checkpoint), or a live `model` that is this base
     with an adapter of the same shape. Without a precision a GPU goes on in the run's own. Where that is half precision, so does its loss
@@ -213,8 +230,9 @@ def trainer_of(
     if model is None:
         precision = precision or (saved_precision(checkpoint) if device == "webgpu" else "f32")
         model = model_of(
-            checkpoint, True, device=device, threads=threads, isa=isa, precision=precision, machine=machine, base=base
-        )
+            checkpoint, True, device=device, threads=threads, isa=isa, precision=precision, machine=machine, base=base,
+            saving=saving,
+        )  # fmt: skip
     elif model.config != config or model.program.step is None or (model.lora and model.lora.shape) != (lora and lora.shape):
         raise ConfigError(
             "resume",
@@ -266,10 +284,13 @@ def set_weights(model: GPT, weights: dict[str, Tensor]) -> None:
 def _fill(model: GPT, checkpoint: Checkpoint, training: bool) -> None:
     """Copy the tensors into the engine, at most CHUNK_BYTES at a time: Python never holds a second copy of a model."""
     model.forget_cache()
-    groups = {"params": checkpoint.weights}
+    groups, plain = {"params": checkpoint.weights}, False
     if training:
-        groups |= {"m": checkpoint.m, "v": checkpoint.v}
+        plain = moments.kind_of(checkpoint) == model.program.saving.moments == "f32"
+        groups |= {"m": checkpoint.m, "v": checkpoint.v} if plain else {}
     _upload(model, groups)
+    if training and not plain:
+        moments.fill(model, checkpoint)
 
 
 def _upload(model: GPT, groups: dict[str, dict[str, Tensor]]) -> None:
