@@ -206,7 +206,7 @@ const handlers = {
   'runs.export'(request) {
     const { buffer } = new Uint8Array([8, 0, 0, 0, 0, 0, 0, 0]);
     const end = { hf: 'zip', gguf: 'gguf' }[request.format] ?? 'safetensors';
-    post({ kind: 'exported', reply_to: request.id, name: `${find(request).name}.${end}`, bytes: 8, buffer }, [buffer]);
+    post({ kind: 'exported', reply_to: request.id, name: `${find(request).name}.${end}`, bytes: 8, note: end === 'gguf' ? 'llama.cpp has only the other GELU.' : '', buffer }, [buffer]);
   },
   'runs.history'(request) {
     const { buffer } = new TextEncoder().encode('step loss\n1 5.5\n');

@@ -160,6 +160,7 @@ def test_export_and_history(runs_page):
         with runs_page.expect_download() as download:
             runs_page.click(f"#run-a-{way}")
         assert download.value.suggested_filename == name
+        expect(runs_page.locator("#runs-notice")).to_have_text("llama.cpp has only the other GELU." if way in ("as-gguf", "history") else "")
         assert download.value.path().stat().st_size == size
 
 
@@ -201,7 +202,6 @@ def test_import_of_a_hugging_face_model(open_page, tmp_path):
     expect(page.locator("#runs-list h2").first).to_have_text("gpt2")
     page.set_input_files("#runs-import", files[1])  # weights alone are taken for a run, which the trainer then judges
     expect(page.locator("#runs-list h2").first).to_have_text("model")
-    assert len(sent(page, "runs.import")) == 1
 
 
 def test_empty_list(open_page):

@@ -129,7 +129,7 @@ def _typed(event):
 
 
 def use_file(file):
-    """Take a File as the text, or import it where it is a saved run."""
+    """Take a File as the text, or give it to Tune where it belongs there."""
     global _file
     name = str(file.name)
     if name.lower().endswith(".zip") or tabs.current == "tune":
@@ -138,12 +138,6 @@ def use_file(file):
 
         tabs.go("tune")
         adapters.import_file(file) if name.lower().endswith((".zip", ".safetensors")) else tune_data.take(file)
-        return
-    if name.lower().endswith(".safetensors"):
-        import imports
-
-        tabs.go("runs")
-        imports.file(file)
         return
     if state.busy():
         notices.error("train", "A run is going. Stop it before choosing another text.")
@@ -161,10 +155,23 @@ def use_file(file):
     _source_changed()
 
 
+def _take(files):
+    """Files that were chosen or dropped: a model for Runs, else a text."""
+    import imports
+
+    if imports.meant(imports.names_of(files), tabs.current):
+        tabs.go("runs")
+        imports.bring(files)
+        return
+    use_file(files.item(0))
+    if files.length > 1:
+        notices.announce("Only the first of the files is used.")
+
+
 def _picked(event):
     files = el("corpus-file").files
     if files.length:
-        use_file(files.item(0))
+        _take(files)
 
 
 def _drag(event):
@@ -183,18 +190,9 @@ def _drop(event):
     global _dragging
     _dragging = 0
     show("drop", False)
-    files = event.dataTransfer.files
-    if files.length:
+    if event.dataTransfer.files.length:
         event.preventDefault()
-        import imports
-
-        if "config.json" in [name.lower() for name in imports.names_of(files)] or tabs.current == "runs" and imports.is_model(imports.names_of(files)):
-            tabs.go("runs")
-            return imports.model(files)
-        use_file(files.item(0))
-        if files.length > 1:
-            notices.announce("Only the first of the files is used.")
-    return None
+        _take(event.dataTransfer.files)
 
 
 def _opened(event):

@@ -1,37 +1,24 @@
 """Bringing a model in: a saved run, or a GPT-2 as Hugging Face keeps it."""
 
-from pyscript.js_modules import bridge
-
-import fmt
 import notices
 import wire
 from dom import el, on
-
-LARGEST_RUN_MB = 2000
 
 
 def names_of(files):
     return [str(files.item(i).name) for i in range(files.length)]
 
 
-def is_model(names):
-    """Whether files by these names are a Hugging Face folder, or the .zip of one, and not a run."""
+def meant(names, view):
+    """Whether files by these names, dropped on a view, are to be imported under Runs: a run, or a Hugging Face folder."""
     lower = [name.lower() for name in names]
-    return "config.json" in lower or len(lower) == 1 and lower[0].endswith(".zip")
+    if "config.json" in lower:
+        return True
+    return lower[0].endswith(".safetensors") and view != "tune" or lower[0].endswith(".zip") and view == "runs"
 
 
-def file(chosen):
-    """A run as one .safetensors file."""
-    notices.clear("runs")
-    megabytes = bridge.megabytes(chosen)
-    if megabytes > LARGEST_RUN_MB:
-        return notices.error("runs", "“" + str(chosen.name) + "” has " + fmt.size(megabytes * 1e6) + ": that is more than a tab can open.")
-    notices.announce("Reading " + str(chosen.name) + "…")
-    return wire.send("runs.import", {"name": chosen.name}, "runs", file=chosen, answered=_imported)
-
-
-def model(files):
-    """A GPT-2 in Hugging Face's files: those of its folder, or the folder as one .zip."""
+def bring(files):
+    """One .safetensors run, or a GPT-2 in Hugging Face's files: those of its folder, or the folder as one .zip."""
     notices.clear("runs")
     names = names_of(files)
     notices.announce("Reading " + ", ".join(names) + "…")
@@ -45,10 +32,8 @@ def _imported(event):
 
 def _picked(event):
     files = el("runs-import").files
-    if files.length == 1 and not is_model(names_of(files)):
-        file(files.item(0))
-    elif files.length:
-        model(files)
+    if files.length:
+        bring(files)
     el("runs-import").value = ""  # so that choosing the same file again counts
 
 

@@ -204,7 +204,7 @@ def _formats(run):
     def add(name, label, hint):
         def export(event):
             _asked(run, "export")
-            _act("runs.export", run, {} if name == "safetensors" else {"format": name})
+            _act("runs.export", run, {} if name == "safetensors" else {"format": name}, answered=_exported)
 
         way = make("span", cls="format")
         way.appendChild(button(label, export, id="run-" + run_id + "-as-" + name, aria_describedby="run-" + run_id + "-about-" + name))
@@ -216,6 +216,11 @@ def _formats(run):
     row.appendChild(button("Cancel", lambda event: _asked(run, "export"), "quiet-button"))
     row.addEventListener("keydown", lambda event: _asked(run, "export") if event.key == "Escape" else None)
     return row
+
+
+def _exported(event):
+    """What should be known of the file."""
+    notices.notice("runs", event.get("note") or "" if event["kind"] == "exported" else "")
 
 
 def _question(run):
