@@ -2,8 +2,8 @@
 
 The weight's step is made of the new moments in float32; then each is rounded to one of its two neighbours, up with a chance of
 its distance from the lower one. Rounded to the nearest, v would stand still wherever a step changes it by less than half of
-bfloat16's 0.4 to 0.8 %: with beta2 0.999 sqrt(v) is then 2.2 times too large for good once gradients become smaller, and this way
-within 3 % (docs/log.md). The chance is a hash of the element's place and of the gradient's norm: the same bits on every engine, and
+bfloat16's 0.4 to 0.8 %: with beta2 0.999 sqrt(v) stays 4 times too large when gradients fall to 0.3 of what they were, and this
+way it is within 2 % (docs/log.md). The chance is a hash of the element's place and of the gradient's norm: the same bits on every engine, and
 in a run that goes on.
 
 m and v are NumPy's float32 here, operation by operation as the engines do it, so that the bits are those of the CPU engine.
