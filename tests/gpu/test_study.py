@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from posttrainllm import study
+from posttrainllm.backends.gpu.limits import DEFAULT
 from posttrainllm.model.config import GPTConfig
 from posttrainllm.study.sae_engine import Products
 from posttrainllm.study.sae_train import gradients
@@ -63,6 +64,20 @@ def test_what_is_put_there_takes_effect(model, address):
     found = study.run(model, TOKENS, taps="logits", replace={address: new})["logits"]
     expected = by_hand(weights_of(model), CONFIG, TOKENS, {address: lambda old: np.where(np.isnan(new), old, new)})["logits"]
     assert near(found, expected)
+
+
+def test_a_big_runs_memory_is_given_back(open_gpu):
+    machine = open_gpu(DEFAULT)
+    model = made(machine, CONFIG)
+    before, held = bytes(model.logits(TOKENS)), machine.memory()
+    small = study.run(model, TOKENS, taps="*")
+    study.run(model, [TOKENS] * 40, taps="*", replace={"blocks.0.mlp.pre": 0.0})
+    grown = machine.memory()
+    study.release(model)
+    assert sum(grown.values()) > 1.5 * sum(held.values()) and sum(machine.memory().values()) <= sum(held.values())
+    assert bytes(model.logits(TOKENS)) == before
+    again = study.run(model, TOKENS, taps="*")
+    assert all(again[name].tobytes() == each.tobytes() for name, each in small.items())
 
 
 def test_lens_and_maps(model):

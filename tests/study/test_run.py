@@ -249,3 +249,32 @@ def test_one_pass_a_layer_is_made_once_in_a_deep_model(monkeypatch):
         for taps in ("embed", *(f"blocks.{layer}.*" for layer in range(config.layers)), ["ln_f", "logits"]):
             study.run(deep, [1, 2, 3], taps)
     assert len(built) == config.layers + 2
+
+
+@pytest.mark.native_only(reason="a tab's engine has memory of one size")
+def test_a_big_runs_memory_is_given_back():
+    """And the model goes on as before: its logits, its strength, its training."""
+    from posttrainllm.backends.native import CpuMachine
+    from posttrainllm.model.live import GPT
+
+    lora = LoRAConfig(rank=2, alpha=4, targets=("attn.q",))
+    batch, recipe = (np.arange(40) % 61).astype("<i4").tobytes(), (1e-3, 0.9, 0.99, 1e-8, 0.0, 1.0, 10.0, 100.0)
+    found = []
+    for released in (False, True):
+        machine = CpuMachine(1)
+        model = GPT(CONFIG, machine, Program(CONFIG, True, lora))
+        model.initialise(3)
+        model.strength = 0.25
+        model.step(batch, batch, recipe)
+        model.logits([1, 2, 3])
+        held = sum(machine._bytes.values())
+        study.run(model, [TOKENS] * 40, taps="*", replace={"blocks.0.mlp.pre": 0.0})
+        grown = sum(machine._bytes.values())
+        assert grown > 3 * held
+        if released:
+            study.release(model)
+            assert sum(machine._bytes.values()) == held
+        found.append((bytes(model.logits([1, 2, 3, 4])), model.step(batch, batch, recipe), model.weights_sha256()))
+        assert same(study.run(model, TOKENS, taps="*"), study.run(model, TOKENS, taps="*"))
+        machine.close()
+    assert found[0] == found[1]

@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 from ..compile.graph import REGIONS
 from ..compile.tape import OFFSET_MASK, REGION_SHIFT, Tape
 from ..errors import DeviceError, DeviceOutOfMemoryError, DeviceUnavailableError
 from .base import engine_error, require_same_kernels
+from .kinds import by_kind
 
 ISA_NAMES = {"avx512": "AVX-512", "avx2": "AVX2", "sse2": "SSE2", "neon": "NEON"}
+
+
+THREAD_SCRATCH_BYTES, SHARED_SCRATCH_BYTES = 768 << 10, (1 << 20) + (1 << 16)
+"""As ext/run.h has them."""
+
+
+def scratch_bytes(threads: int) -> int:
+    """What the engine holds for its threads."""
+    return THREAD_SCRATCH_BYTES * threads + SHARED_SCRATCH_BYTES
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """What a model will hold on an engine of so many threads."""
+
+    threads: int
+
+    def __call__(self, tapes: Iterable[Tape], region_bytes: dict[str, int], row_bytes: int = 0) -> dict[str, int]:
+        """Bytes by kind, and in all."""
+        return by_kind(region_bytes, scratch_bytes(self.threads), sum(len(tape.data) for tape in tapes))
 
 
 class CpuMachine:
@@ -31,6 +55,7 @@ class CpuMachine:
         plural = "" if threads == 1 else "s"
         self.description = f"CPU, {ISA_NAMES.get(self.isa, self.isa)}, {threads} thread{plural}"
         self._bytes = dict.fromkeys(REGIONS, 0)
+        self._tapes: dict[int, int] = {}
         self._views: list = [memoryview(b"")] * len(REGIONS)
 
     def allocate(self, region_bytes: dict[str, int]) -> None:
@@ -52,6 +77,15 @@ class CpuMachine:
             self._views[index] = memoryview(self._engine.view(index)).cast("B")
             self._views[index][: len(kept)] = kept
 
+    def trim(self, region_bytes: dict[str, int]) -> None:
+        """Make regions no larger than this; one that is made smaller becomes zero."""
+        for region, nbytes in region_bytes.items():
+            if nbytes < self._bytes[region]:
+                index = REGIONS.index(region)
+                self._views[index] = memoryview(b"")
+                self._engine.allocate(index, nbytes)
+                self._bytes[region], self._views[index] = nbytes, memoryview(self._engine.view(index)).cast("B")
+
     def view(self, address: int, nbytes: int) -> memoryview:
         offset = address & OFFSET_MASK
         view = self._views[address >> REGION_SHIFT]
@@ -68,6 +102,7 @@ class CpuMachine:
 
     def load(self, tape: Tape) -> bytes:
         self._call(self._engine.check, tape.data)
+        self._tapes[id(tape.data)] = len(tape.data)
         return tape.data
 
     def replay(self, loaded: bytes) -> None:
@@ -78,6 +113,15 @@ class CpuMachine:
             method(data)
         except (RuntimeError, ValueError) as error:
             raise engine_error(str(error)) from error
+
+    @property
+    def predictor(self) -> Predictor:
+        """See Machine's."""
+        return Predictor(self.threads)
+
+    def memory(self) -> dict[str, int]:
+        """Bytes held, by kind: regions, the threads' scratch, and the tapes that were loaded."""
+        return by_kind(self._bytes, scratch_bytes(self.threads), sum(self._tapes.values()))
 
     def close(self) -> None:
         self._views = []

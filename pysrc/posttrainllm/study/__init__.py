@@ -27,13 +27,14 @@ _HOMES = {
     "patterns": "attention",
     "places": "addresses",
     "recovered": "recovery",
+    "release": "passes",
     "run": "running",
     "sae_trainer": "sparse",
     "sharpening": "sharpen",
     "steer": "steering",
 }
 _TWINS = (
-    "ablate", "contributions", "features", "flow", "head_scores", "logit_lens", "next_token", "patch", "patterns", "recovered", "run",
+    "ablate", "contributions", "features", "flow", "head_scores", "logit_lens", "next_token", "patch", "patterns", "recovered", "release", "run",
     "sae_trainer", "sharpening",
 )  # fmt: skip
 _HOMES |= {f"{name}_async": _HOMES[name] for name in _TWINS}

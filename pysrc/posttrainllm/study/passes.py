@@ -11,14 +11,18 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from ..compile import Graph, Value, place, record
+from ..compile.graph import REGIONS
+from ..compile.tape import REGION_SHIFT
 from ..dims import ALIGN_BYTES, round_up
 from ..model.gpt import Cache, trace
 from ..model.program import POSITION, SLOT_BYTES, Pass
+from ..waiting import now
 from .weights import load_all
 
 MOST_KEPT = 24
 """Passes of a model that stay loaded beside two a layer (a map of changes has one a layer): those used last."""
 LEAST_TIME = 16
+RELEASED = ("arena", "cache", "inputs", "slots")
 
 
 @dataclass
@@ -59,6 +63,28 @@ def look(model, batch: int, time: int, kept: frozenset[str], changed: frozenset[
             held.popitem(last=False)
     held.move_to_end(key)
     return held[key]
+
+
+async def release_async(model) -> None:
+    """`release`, for code that awaits."""
+    machine, need = model.machine, model.program.region_bytes()
+    _LOOKS.pop(model, None)
+    if not hasattr(machine, "trim"):
+        return
+    model.forget_cache()
+    slots = REGIONS.index("slots") << REGION_SHIFT
+    download = machine.download_async if hasattr(machine, "download_async") else None
+    kept = await download(slots, need["slots"]) if download else machine.download(slots, need["slots"])
+    machine.trim({region: need.get(region, 0) for region in RELEASED})
+    machine.allocate(need)
+    machine.upload(slots, kept)
+
+
+def release(model) -> None:
+    """Give back what study's passes took of the engine beyond what the model itself needs, and forget the passes: after a big one, memory
+    would else be held until the model is closed. Weights, moments and the model's own answers stay as they are. In a tab's CPU engine
+    nothing is given back: its memory has one size from the start."""
+    now(release_async(model))
 
 
 def build(program, batch: int, time: int, kept: frozenset[str], changed: frozenset[str], lens: tuple[str, ...] = ()) -> Look:

@@ -11,10 +11,10 @@ from ...compile.graph import ARENA, REGIONS
 from ...compile.tape import OFFSET_MASK, REGION_SHIFT, Tape
 from ...dims import round_up
 from ...errors import DeviceError
-from .dispatch import buffer_name
+from .dispatch import BANK, SCRATCH, buffer_name
 from .limits import Limits
 from .lower import Lowered
-from .parts import PART_SHIFT, Cuts, Edges, Operand
+from .parts import KIND_MASK, PART_SHIFT, Cuts, Edges, Operand
 
 SMALLEST_BYTES = 256
 
@@ -60,9 +60,12 @@ class Memory:
             self._lay(number, starts, wanted[number])
 
     def trim(self, region_bytes: dict[str, int]) -> None:
-        """Make regions no larger than this; one that is made smaller becomes zero."""
+        """Make regions no larger than this; one that is made smaller becomes zero. Of the arena, whatever its size: its banks go, and the
+        tapes that run next make those that they need."""
         for region, nbytes in region_bytes.items():
             number = REGIONS.index(region)
+            if number == ARENA:
+                self.release()
             if self._regions.get(number, 0) <= _rounded(nbytes):
                 continue
             for buffer, _, _ in self._runs(number):
@@ -160,6 +163,12 @@ class Memory:
             self.nbytes.pop(number, None)
             self.nbytes |= {} if held is None else {number: held}
             raise
+
+    def release(self) -> None:
+        """Give back all that tapes need for themselves, banks and scratch: those that run next make them anew."""
+        self.last = None
+        for number in [number for number in self.nbytes if number & KIND_MASK >= BANK or number == SCRATCH]:
+            self._drop(number)
 
     def _drop(self, buffer: int) -> None:
         del self.nbytes[buffer]
