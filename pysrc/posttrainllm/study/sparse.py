@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from ..errors import DataError
 from ..ops.lazy import np
 from ..waiting import now
-from .checks import place_read, require_open, require_rows, text_tokens, whole
+from .checks import place_read, require_rows, text_tokens, whole
 from .picture import label, shade
 from .running import Run, labels_of
 from .sae import SparseAutoencoder
