@@ -46,7 +46,7 @@ class LiveSample:
     async def at_the_end(self) -> bool:
         """Write a little of one sample of the finished model; True when it is whole, or there is to be none."""
         session, trainer = self._session, self._job.trainer
-        if session.model is None or session.model is not trainer.model or self.every_seconds == 0:
+        if trainer is None or session.model is not trainer.model or self.every_seconds == 0:  # another model may have taken its place
             return True
         self._budget, self._next = 0.03, 0.0
         return await self._write()

@@ -40,6 +40,8 @@ class Widened:
     def read_at(self, offset: int, nbytes: int) -> memoryview:
         """float32 bytes; shorter than asked only at the end."""
         nbytes = max(0, min(nbytes, self.size - offset))
+        if not nbytes:
+            return memoryview(b"")
         first, stop = offset // 4, -(-(offset + nbytes) // 4)
         narrow = read_exactly(self._part.source, self._part.offset + 2 * first, 2 * (stop - first), "the weights")
         if self._dtype == "F16":
