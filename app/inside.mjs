@@ -3,7 +3,12 @@
 // (ui/inside_*.py) is asked what to say of it.
 const held = new Map(); // kind of event -> {arrays: name -> {shape, data}, …}
 
-/** Keep an event's arrays and what else is long; Python gets the rest. */
+let awaited = 0; // id of the request whose answer will be shown
+
+/** Only an answer to this request is kept from now on: what is read off a picture must be what it was drawn of. */
+export function expect(id) { awaited = id; }
+
+/** Keep an event's arrays and what else is long, where they will be shown; Python gets the rest. */
 export function hold(event) {
   const flat = event.buffer ? new Float32Array(event.buffer) : new Float32Array();
   const arrays = {};
@@ -12,7 +17,7 @@ export function hold(event) {
     const size = shape.reduce((product, each) => product * each, 1);
     arrays[name] = { shape, data: flat.subarray(at, at += size) };
   }
-  held.set(event.kind, { ...event, arrays });
+  if (event.arrays && event.reply_to === awaited) held.set(event.kind, { ...event, arrays });
   for (const name of ['buffer', 'arrays', 'top_labels']) delete event[name];
 }
 

@@ -31,6 +31,42 @@ export function draw(id, name, ask) {
   });
 }
 
+const SIDE_BY_SIDE = 16;
+
+/** +1.2000, −1.2000, or 0.0000, as Python's `signed` writes them. */
+const figure = (value) => `${Math.abs(value) < 0.00005 ? '' : value < 0 ? '−' : '+'}${Math.abs(value).toFixed(4)}`;
+
+/** Fill a table with an array of the last inside.flow, sixteen numbers a row, or heads by their numbers; of more than `most` numbers those
+ * farthest from nothing, each beside its place. */
+export function figures(id, name, most) {
+  const { shape, data } = of('inside.flow').arrays[name];
+  const line = (cells, heads) => {
+    const made = document.createElement('tr');
+    made.append(...cells.map((words, index) => {
+      const head = heads || index === 0;
+      const cell = Object.assign(document.createElement(head ? 'th' : 'td'), { textContent: words });
+      if (head) cell.scope = heads ? 'col' : 'row';
+      return cell;
+    }));
+    return made;
+  };
+  const [top, body] = ['thead', 'tbody'].map((tag) => document.createElement(tag));
+  if (data.length > most) {
+    const order = [...data.keys()].sort((a, b) => Math.abs(data[b]) - Math.abs(data[a])).slice(0, most);
+    top.append(line(['Number', 'Value'], true));
+    body.append(...order.map((index) => line([index, figure(data[index])])));
+  } else {
+    const columns = shape.length === 2 ? shape[1] : Math.min(SIDE_BY_SIDE, data.length);
+    top.append(line(['', ...Array(columns).keys()], true));
+    for (let first = 0; first < data.length; first += columns) {
+      const last = Math.min(first + columns, data.length) - 1;
+      const head = shape.length === 2 ? `Head ${first / columns}` : `${first} to ${last}`;
+      body.append(line([head, ...[...data.subarray(first, last + 1)].map(figure)]));
+    }
+  }
+  document.getElementById(id).replaceChildren(top, body);
+}
+
 function tell(id, index, pinned) {
   const strip = strips.get(id);
   if (index < 0 || index >= strip.count) return;

@@ -30,6 +30,8 @@ function patternOf(head, size) {
   });
 }
 
+let making = null; // the map that stands at the gate `map`
+
 const answers = {
   attention(request) {
     const size = [...request.text].length;
@@ -57,7 +59,7 @@ const answers = {
   },
   sharpening(request) {
     const steps = scenario.unkept ? [run.step] : [0, 16, run.step];
-    look(request, 'sharpening', { steps, rows: ['embed', 'blocks.0', 'blocks.1'], damaged: scenario.damaged ?? [], loss_nats: [[5.6, 5.55, 5.5], [4.9, 4, 3.2], [4.2, 2.5, 0.7]].slice(-steps.length), probability: steps.map(() => [0.1, 0.2, 0.3]) });
+    look(request, 'sharpening', { steps, rows: ['embed', 'blocks.0', 'blocks.1'], damaged: scenario.damaged ?? [], adapter: Boolean(scenario.adapted), loss_nats: [[5.6, 5.55, 5.5], [4.9, 4, 3.2], [4.2, 2.5, 0.7]].slice(-steps.length), probability: steps.map(() => [0.1, 0.2, 0.3]) });
   },
   next(request) {
     const text = [...request.text];
@@ -69,11 +71,15 @@ const answers = {
     look(request, 'next', { position: at, choice_tokens: choices.map((each) => each.codePointAt(0)), choices, rows: ['embed', 'blocks.0', 'blocks.1'], probability, parts, contribution,
       logits: choices.map((_, k) => contribution.reduce((sum, row) => sum + row[k], 0)), by_layer: [0.1, 0.4, 1].map((share) => probability.map((each) => each * share)), came: text[at + 1]?.codePointAt(0) ?? null });
   },
-  change(request) {
+  async change(request) {
     const text = [...request.text];
     if (request.how === 'swap' && [...request.source].length !== text.length) { failed(request, 'Both texts have as many tokens; make them equally long.'); return; }
     const columns = request.what === 'heads' ? ['h0', 'h1', 'h2'] : ['attention', 'mlps'].includes(request.what) ? ['layer'] : text;
     const shape = [LAYERS, columns.length];
+    const mine = making = { stopping: false };
+    if (shut.has('map')) post({ kind: 'inside.progress', reply_to: request.id, done: 2, total: LAYERS * columns.length });
+    while (shut.has('map') && !mine.stopping) await wait(5);
+    if (mine.stopping) { post({ kind: 'inside.stopped', reply_to: request.id }); return; }
     const map = Array.from({ length: LAYERS * columns.length }, (_, index) => (index === columns.length ? -2.5 : wave(index) - 0.5));
     look(request, 'change', { what: request.what, how: request.how, columns, position: request.position ?? text.length - 1, answer: 'e', other: '\n', before: [3.1, text.length > 1 ? 1.25 : null], source: request.how === 'swap' ? [-1.9, 2] : null },
       { change: [shape, map], loss_change: [shape, map.map((each) => each / -10)] });
@@ -98,6 +104,7 @@ for (const [kind, answer] of Object.entries(answers)) {
     else answer(request);
   };
 }
+handlers['inside.stop'] = () => { if (making) making.stopping = true; };
 handlers['test.shut'] = ({ gate }) => shut.add(gate);
 
 // A tuned lens stands at its third step until the test says let_through 'lens'.
@@ -113,6 +120,6 @@ handlers['lens.train'] = async (request) => {
     await wait(1);
     while (step === 3 && shut.has('lens') && !mine.stopping) await wait(5);
   }
-  post({ kind: 'lens.trained', reply_to: request.id, steps: step, usable: !scenario.fail.lens_usable });
+  post({ kind: 'lens.trained', reply_to: request.id, steps: step, usable: !scenario.fail.lens_usable, text: scenario.other_text ?? 'Shakespeare', own_text: !scenario.other_text });
 };
 handlers['lens.stop'] = () => { if (lensing) lensing.stopping = true; };

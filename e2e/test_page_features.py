@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from e2e.conftest import error, heard, let_through, quiet, sent
+from e2e.conftest import SLOW, error, heard, let_through, quiet, sent
 from e2e.test_page_access import CONTRAST, UNLABELLED
 from e2e.test_page_inside import looking
 from e2e.test_page_views import RUNS
@@ -143,6 +143,56 @@ def test_the_file(open_page):
     with page.expect_download() as waited:
         page.click("#features-export")
     assert waited.value.suggested_filename == "shakespeare-medium features.zip"
+
+
+def outdated(page: Page, **fields) -> None:
+    page.evaluate("(event) => tell({ kind: 'test.post', event: { kind: 'features.outdated', ...event } })", fields)
+
+
+def test_the_model_has_moved_on(open_page):
+    page = found(open_page)
+    expect(page.locator("#features-outdated")).to_be_hidden()
+    outdated(page, outdated=True, trained=True, step=20)
+    expect(page.locator("#features-outdated")).to_have_text(
+        "Out of date: these features are of step 20, and the model has been trained on. Find them anew to see it as it is now. What is shown, and the file, stay true of step 20."
+    )
+    expect(page.locator("#feature-contexts .context")).to_have_count(2)
+    enabled = "[...document.querySelectorAll('#features-result :is(button, select, input, textarea)')].filter((each) => !each.disabled).map((each) => each.id)"
+    assert page.evaluate(enabled) == ["feature-write-stop"]
+    outdated(page, outdated=True, trained=False, step=20)
+    expect(page.locator("#features-outdated")).to_contain_text("Out of date: these features are of the model with another adapter, or at another strength.")
+    outdated(page, outdated=False, trained=False, step=20)
+    expect(page.locator("#features-outdated")).to_be_hidden()
+    expect(page.locator("#features-back")).to_be_disabled()
+    page.click("#features-more")
+    expect(page.locator("#features-page")).to_have_text("21 to 40 of 45")
+    outdated(page, outdated=True, trained=True, step=20)
+    page.click("#features-start")
+    expect(page.locator("#features-stats")).to_have_text("Done: step 1,000.")
+    expect(page.locator("#features-outdated")).to_be_hidden()
+    page.click("#features-more")
+    expect(page.locator("#features-page")).to_have_text("21 to 40 of 45")
+
+
+def test_not_while_a_run_goes_nor_on_where_one_begins(open_page):
+    page = finding(open_page, {"gates": ["features"]} | SLOW | {"steps": 20})
+    page.click("#features-start")
+    expect(page.locator("#features-stats")).to_contain_text("step 500 of 1,000")
+    page.evaluate("tell({ kind: 'test.post', event: { kind: 'features.trained', stopped: true, features: 0, changed: true } })")
+    expect(page.locator("#features-stats")).to_have_text("Ended: the model is not what it was when the search began.")
+    page.click("#tab-train")
+    page.click("#train-extend")
+    page.click("#tab-inside")
+    page.click("#features-start")
+    error(page, "features", "A run is going. Stop it first: features are of weights that stand still.")
+
+
+@pytest.mark.parametrize("recovered", [None, 0.5])
+def test_what_cannot_be_told_and_another_text(open_page, recovered):
+    page = found(open_page, {"recovered": recovered, "other_text": "Hamlet"})
+    words = "How much the features keep cannot be told: with nothing there the model does no worse." if recovered is None else "the model keeps 50.0 % of what the numbers gave it."
+    expect(page.locator("#features-says")).to_contain_text(words)
+    expect(page.locator("#features-facts")).to_contain_text("Read on “Hamlet”, the text under Text: the one that the model learned from is not here.")
 
 
 def test_another_model_has_none(open_page):

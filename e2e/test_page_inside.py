@@ -10,6 +10,7 @@ from e2e.test_page_access import CONTRAST, UNLABELLED
 from e2e.test_page_views import RUNS
 
 TEXT = "ROMEO: O Romeo, Romeo!"
+ROLES = "(each) => [each.getAttribute('role'), each.getAttribute('aria-roledescription')]"
 
 
 def looking(open_page, view: str = "attention", fake: dict | None = None, **options) -> Page:
@@ -46,7 +47,8 @@ def test_attention_says_in_words_what_it_draws(open_page):
     page.check("#attention-head-2", force=True)
     expect(page.locator("#attention-from")).to_contain_text("it takes 90.0 % from “R” (0)")
     expect(page.locator("#attention-says")).to_contain_text("none of the known habits")
-    assert "layer 0, head 2" in page.get_attribute("#attention-map", "aria-label")
+    assert "Layer 0, head 2" in page.get_attribute("#attention-map", "aria-label")
+    assert page.locator("#attention-map").evaluate(ROLES) == ["application", "heat map"], "a picture would not get the arrow keys of a screen reader"
     page.click("#attention-table-box summary")
     rows = page.locator("#attention-rows tr")
     expect(rows).to_have_count(22)
@@ -172,12 +174,37 @@ def test_what_if_can_be_mended_after_a_refusal(open_page):
     expect(page.locator("#change-cells td")).to_have_count(6)
 
 
+def test_a_map_in_the_making_can_be_stopped(open_page):
+    page = looking(open_page)
+    page.evaluate("tell({ kind: 'test.shut', gate: 'map' })")
+    page.check("#inside-view-change", force=True)
+    expect(page.locator("#change-progress-says")).to_have_text("2 of 6 runs made")
+    assert page.evaluate("document.getElementById('change-progress').position") == pytest.approx(1 / 3)
+    expect(page.locator("#change-result")).to_be_hidden()
+    page.focus("#change-stop")
+    page.keyboard.press("Enter")
+    expect(page.locator("#inside-status")).to_have_text("Stopped: there is no map.")
+    expect(page.locator("#change-stop")).to_be_hidden()
+    expect(page.locator("#change-what")).to_be_focused()
+    page.select_option("#change-what", "residual")  # another one, which a third question takes the place of
+    expect(page.locator("#change-progress-says")).to_have_text("2 of 44 runs made")
+    page.check("#inside-view-next", force=True)
+    expect(page.locator("#next-says")).to_contain_text("the model expects")
+    assert len(sent(page, "inside.stop")) == 2, "what nobody waits for is not made to its end"
+    let_through(page, "map")
+    page.check("#inside-view-change", force=True)
+    expect(page.locator("#change-cells td")).to_have_count(44)
+    expect(page.locator("#change-stop")).to_be_hidden()
+
+
 def test_one_tokens_way(open_page):
     page = looking(open_page, "flow")
     expect(page.locator("#flow-says")).to_have_text("“!” at position 21 goes in; after 2 layers “e” comes out likeliest, at 50.0 %.")
     expect(page.locator("#flow-steps canvas")).to_have_count(27)
     expect(page.locator("#flow-block-0 .words li")).to_have_text(["Head 0: 70 % from “o” (20), 1 % from “R” (0)", "Head 1: 5 % from “R” (0), 5 % from “O” (1)", "Head 2: 90 % from “R” (0), 0 % from “O” (1)"])
     expect(page.locator("#flow-steps")).to_contain_text("blocks.0.attn.q · 3 × 16")
+    for name in ("embed", "blocks-0-attn-k", "logits"):
+        assert page.locator(f"#flow-{name}").evaluate(ROLES) == ["application", "strip of numbers"]
     readout = page.locator("#flow-readout")
     page.focus("#inside-view-flow")
     page.keyboard.press("Tab")
@@ -197,6 +224,26 @@ def test_one_tokens_way(open_page):
     page.locator("#inside-strip button").nth(2).click()
     expect(page.locator("#flow-says")).to_contain_text("“M” at position 2")
     expect(page.locator("#flow-steps canvas")).to_have_count(27)
+
+
+def test_all_of_a_strips_numbers_in_figures(open_page):
+    page = looking(open_page, "flow")
+    for name, rows, head in (("embed", 3, ["0 to 15", "16 to 31", "32 to 47"]), ("blocks-0-attn-k", 3, ["Head 0", "Head 1", "Head 2"]), ("logits", 16, None)):
+        box = page.locator(f"#flow-{name}-all")
+        assert not box.locator("td").count(), "nothing is made before it is asked for"
+        box.locator("summary").focus()
+        page.keyboard.press("Enter")
+        expect(box.locator("tbody tr")).to_have_count(rows)
+        expect(box.locator("thead th")).to_have_text(["", *map(str, range(16))])
+        if head:
+            expect(box.locator("tbody th")).to_have_text(head)
+        for at in (0, 17):  # the same as the arrow keys tell
+            page.focus(f"#flow-{name}")
+            page.keyboard.press("Home")
+            for _ in range(at):
+                page.keyboard.press("ArrowRight")
+            told = page.inner_text("#flow-readout").split(": ")[1]
+            expect(box.locator("td").nth(at)).to_have_text(told)
 
 
 def test_a_text_that_is_refused_and_the_next_that_is_not(open_page):
@@ -236,6 +283,22 @@ def test_an_answer_that_comes_late_does_not_win(open_page):
     expect(page.locator("#inside-strip button")).to_have_count(6)
     quiet(page)
     expect(page.locator("#inside-strip button")).to_have_text(list("second"))
+
+
+def test_an_answer_that_is_not_awaited_is_not_shown_nor_kept(open_page):
+    """What the pointer reads must be what is drawn."""
+    page = looking(open_page)
+    page.evaluate(
+        """() => trainer.dispatchEvent(new MessageEvent('message', { data: { kind: 'inside.attention', reply_to: 1, layers: 2, heads: 1, step: 5, layer: 0,
+          labels: ['x'], text_tokens: [120], arrays: [['pattern', [1, 1, 1]]], buffer: new Float32Array([1]).buffer } }))"""
+    )
+    page.locator("#attention-map").hover(position={"x": 30, "y": 30})
+    page.focus("#attention-head-0")
+    page.keyboard.press("Tab")
+    page.keyboard.press("End")
+    expect(page.locator("#attention-readout")).to_contain_text("Head 0: “")
+    page.check("#attention-head-2", force=True)
+    expect(page.locator("#attention-from")).to_contain_text("it takes 90.0 % from “R” (0)")
 
 
 def test_while_it_trains_and_with_another_run(open_page):

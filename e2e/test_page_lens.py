@@ -41,6 +41,24 @@ def test_a_tuned_lens_stopped_let_go_or_refused(open_page):
     expect(page.locator("#lens-train")).to_be_visible()
 
 
+def test_a_tuned_lens_of_another_text(open_page):
+    page = looking(open_page, "lens", {"other_text": "Hamlet"})
+    page.click("#lens-train")
+    expect(page.locator("#lens-tuned-says")).to_have_text(
+        "A tuned lens of 200 steps. Training the model on makes it out of date. It learned on “Hamlet”, the text under Text: the one that the model learned from is not here."
+    )
+
+
+def test_how_the_lens_sharpened_under_an_adapter(open_page):
+    page = looking(open_page, "lens", {"adapted": True})
+    page.click("#lens-sharpened-box summary")
+    expect(page.locator("#lens-sharpened-head th")).to_have_text(["Loss, nats", "Step 0", "Step 16", "Now, with the adapter"])
+    expect(page.locator("#lens-sharpened-says")).to_have_text(
+        "From step 0 to step 16 the loss on this text went from 5.50 to 3.20 nats after the last layer, and from 5.60 to 4.90 at the embedding. "
+        "With the adapter it is 0.70 now; no snapshots are kept while an adapter is tuned."
+    )
+
+
 def test_how_the_lens_sharpened(open_page):
     page = looking(open_page, "lens", {"damaged": [8]})
     assert not sent(page, "inside.sharpening"), "nobody has asked"

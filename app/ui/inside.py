@@ -5,6 +5,7 @@ import json
 from pyscript.js_modules import bridge
 
 import fmt
+import inside_making
 import notices
 import state
 import tabs
@@ -38,9 +39,16 @@ def token(index):
     return "“" + visible(labels[index]) + "”"
 
 
+def elsewhere(event, before):
+    """A sentence where something was learned from another text than the model was: `before` is how it begins."""
+    if event.get("own_text", True):
+        return ""
+    return " " + before + " “" + str(event["text"]) + "”, the text under Text: the one that the model learned from is not here."
+
+
 def look(event=None):
     """Ask for the view that is shown."""
-    global _latest, _due
+    global _due
     bridge.cancel(_timer)
     notices.clear("inside")
     if not state.model:
@@ -52,18 +60,35 @@ def look(event=None):
     if _views[name][0] is None:
         return _own(name)
     if not value("inside-text"):
+        _await(0)
         _nothing()
         notices.error("inside", "Type a text to look at first.")
         return
     _due = False
     text("inside-status", "Looking…")
-    _latest = wire.send("inside." + name, _views[name][0](), "inside", area="inside-text", answered=_answered)
+    _await(wire.send("inside." + name, _views[name][0](), "inside", area="inside-text", answered=_answered))
+
+
+def _await(request):
+    """Only the answer to this one is shown. A map that was in the making before it is stopped."""
+    global _latest
+    inside_making.done()
+    _latest = request
+    bridge.inside.expect(request)
 
 
 def _answered(event):
     global labels, _seen
     if event["reply_to"] != _latest:
         return
+    if event["kind"] == "inside.progress":
+        for other in _views:
+            show("inside-" + other, other == "change")
+        return inside_making.draw(event)
+    inside_making.done(False)
+    if event["kind"] == "inside.stopped":
+        text("inside-status", "Stopped: there is no map.")
+        return _nothing()
     if event["kind"] == "failed":
         text("inside-status", "Nothing could be shown.")
         return _nothing()
@@ -85,8 +110,9 @@ def _answered(event):
 
 def _own(name):
     """Show a view that the text is nothing to."""
-    global _latest, _due, _seen
-    _latest, _due, _seen = 0, False, _model()
+    global _due, _seen
+    _await(0)
+    _due, _seen = False, _model()
     text("inside-status", str(state.model.get("name") or "The model"))
     show("inside-strip-box", False)
     for other in _views:
@@ -137,6 +163,8 @@ def _model():
 def _changed():
     """Another model is open: what is shown is not its own. A run that goes on is looked at anew when the person asks."""
     global _seen, _due
+    if state.lost:
+        inside_making.done(False)
     if _model() != _seen:
         _seen, _due = _model(), True
         if _seen is None:
@@ -151,6 +179,7 @@ def _shown():
 
 def start():
     on("inside-look", "click", look)
+    inside_making.start()
     on("inside-text", "input", _typed)
     for name in _views:
         on("inside-view-" + name, "change", lambda event: look())

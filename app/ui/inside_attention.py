@@ -18,6 +18,8 @@ _heads = None  # the last inside.heads
 
 
 def percent(share, places=1):
+    if not fmt.finite(share):
+        return fmt.DASH
     return fmt.fixed(100 * share, places) + fmt.SPACE + "%"
 
 
@@ -87,7 +89,7 @@ def draw_head():
     """The chosen head: its map, its lines, and what it is known for."""
     bridge.insideDraw.heat(_head, inside.at())
     here = "layer " + str(_layer) + ", head " + str(_head)
-    el("attention-map").setAttribute("aria-label", "Heat map of " + here + ". Use the arrow keys to go from square to square; “Show as table” has the same in words.")
+    el("attention-map").setAttribute("aria-label", here[0].upper() + here[1:] + ". The arrow keys go from square to square; “Show as table” has the same in words.")
     moved()
     _say()
     if el("attention-table-box").open:

@@ -18,11 +18,12 @@ FIELDS = (("features", "features-width", "How many features"), ("steps", "featur
 
 _going = False
 _first = _total = 0
-_of = None  # the model that what is shown was found in
+_of = None  # the run that what is shown was found in
+_stale = False
 
 
 def draw(event):
-    show("features-result", _of is not None and _of == inside._model())
+    show("features-result", _of is not None and _of == (state.model or {}).get("run_id"))
 
 
 def _start(event=None):
@@ -30,6 +31,8 @@ def _start(event=None):
     notices.clear("features")
     if not state.model:
         return notices.error("features", "There is no model yet. Press Train, or open a saved run under Runs.")
+    if state.busy():
+        return notices.error("features", "A run is going. Stop it first: features are of weights that stand still.")
     how = value("features-how")
     fields = {"how": how}
     for key, name, label in FIELDS + ((("k", "features-k", "At each token"),) if how == "topk" else ()):
@@ -84,20 +87,41 @@ def _stop(event):
 def _trained(event):
     global _of
     if not event.get("features"):
-        _done("Stopped before there was anything to show.")
+        if _going:
+            _done("Ended: the model is not what it was when the search began." if event.get("changed") else "Stopped before there was anything to show.")
         return
-    _of = inside._model()
+    _of = (state.model or {}).get("run_id")
+    _outdated({"outdated": False})
     found = event["recovered"]
     line = "With these features in place of the numbers the model keeps " + percent(found["recovered"]) + " of what the numbers gave it."
-    text("features-says", line if found["recovered"] is not None else "How much the features keep cannot be told.")
+    if not fmt.finite(found["recovered"]):
+        line = "How much the features keep cannot be told: with nothing there the model does no worse."
+    text("features-says", line)
     text("features-facts", "Of " + event["address"] + ": " + fmt.count(event["alive"]) + " of " + fmt.count(event["features"]) + " features fire in " + fmt.count(event["seen_tokens"])
          + " tokens. On text it has not seen the loss is " + fmt.fixed(found["loss_nats"], 3) + " nats; through the features " + fmt.fixed(found["replaced_nats"], 3) + ", with nothing there "
-         + fmt.fixed(found["zeroed_nats"], 3) + "; " + fmt.fixed(found["l0"], 1) + " fire at a token, " + percent(found["explained"]) + " explained.")
+         + fmt.fixed(found["zeroed_nats"], 3) + "; " + fmt.fixed(found["l0"], 1) + " fire at a token, " + percent(found["explained"]) + " explained." + inside.elsewhere(event, "Read on"))
     _done(("Stopped by you at step " if event["stopped"] else "Done: step ") + fmt.count(event["training"]["step"]) + ".")
     show("features-result", True)
     show("features-export", True)
     notices.announce(line)
     _page(0)
+
+
+def _outdated(event):
+    """The model has other weights than those the features are of; or, as before, those."""
+    global _stale
+    stale = event["outdated"]
+    again, _stale = _stale and not stale, stale
+    show("features-outdated", stale)
+    if stale:
+        of = "step " + fmt.count(event["step"]) if event.get("step") is not None else "the model as it was"
+        why = "of " + of + ", and the model has been trained on" if event["trained"] else "of the model with another adapter, or at another strength"
+        text("features-outdated", "Out of date: these features are " + why + ". Find them anew to see it as it is now. What is shown, and the file, stay true of " + (of if event["trained"] else "what it was") + ".")
+    for each in js.document.querySelectorAll("#features-result :is(button, select, input, textarea)"):
+        if each.id != "feature-write-stop":
+            each.disabled = stale
+    if again:
+        _ends()
 
 
 def _done(line):
@@ -132,7 +156,7 @@ def _page(first):
 def _listed(event):
     global _first, _total
     if event["kind"] == "failed":
-        return _drop()
+        return None if _stale else _drop()
     _first, _total = event["first"], event["total"]
     empty("features-rows")
     for row in event["rows"]:
@@ -145,16 +169,20 @@ def _listed(event):
         el("features-rows").appendChild(line)
     last = _first + len(event["rows"])
     text("features-page", (fmt.count(_first + 1) + " to " + fmt.count(last) + " of " + fmt.count(_total)) if last else "None fires.")
-    el("features-back").disabled = _first == 0
-    el("features-more").disabled = last >= _total
+    _ends()
     if event["rows"]:
         inside_feature.ask(event["rows"][0]["index"])
+
+
+def _ends():
+    el("features-back").disabled = _first == 0
+    el("features-more").disabled = _first + PAGE >= _total
 
 
 def _changed():
     if _going and state.lost:
         _done("")
-    if _of is not None and _of != inside._model():
+    if _of is not None and _of != (state.model or {}).get("run_id"):
         _drop()
         text("features-stats", "")
 
@@ -175,6 +203,7 @@ def start():
     on("features-export", "click", lambda event: wire.send("features.export", {}, "features"))
     wire.on("features.progress", _progress)
     wire.on("features.trained", _trained)
+    wire.on("features.outdated", _outdated)
     wire.on("failed", _failed)
     state.watch(_changed)
     inside_feature.start()

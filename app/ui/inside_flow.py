@@ -30,6 +30,8 @@ WORDS = {
     "logits": "A score for each token there is",
 }
 
+MOST_FIGURES = 2048  # of GPT-2's 50,257 scores nobody reads all
+
 _event = None
 
 
@@ -73,14 +75,29 @@ def _step(place, row, kind):
     head.appendChild(make("p", row["address"] + " · " + shape, "hint code"))
     made.appendChild(head)
     name = "flow-" + row["address"].replace(".", "-")
-    canvas = make("canvas", id=name, tabindex="0", role="img",
-                  aria_label=WORDS.get(kind, kind) + ": " + shape + " numbers from " + _number(row["least"]) + " to " + _number(row["most"]) + ". Use the arrow keys for each.")
+    canvas = make("canvas", id=name, tabindex="0", role="application", aria_roledescription="strip of numbers",
+                  aria_label=WORDS.get(kind, kind) + ": " + shape + " numbers from " + _number(row["least"]) + " to " + _number(row["most"]) + ". The arrow keys go from number to number.")
     made.appendChild(canvas)
     first = ", ".join([_number(each) for each in row["first"]])
     made.appendChild(make("p", first + ", …", "numbers"))
     made.appendChild(make("p", "from " + _number(row["least"]) + " to " + _number(row["most"]) + ", mean " + _number(row["mean"]) + ", spread " + _number(row["deviation"]), "hint"))
+    made.appendChild(_all(name, row))
     place.appendChild(made)
     bridge.insideVector.draw(name, row["address"], _read)
+
+
+def _all(name, row):
+    """All of a strip in figures, made once it is asked for."""
+    count = 1
+    for size in row["shape"]:
+        count *= size
+    box = make("details", cls="plain all", id=name + "-all")
+    box.appendChild(make("summary", "All " + fmt.count(count) + " in figures" if count <= MOST_FIGURES else "The " + fmt.count(MOST_FIGURES) + " farthest from nothing in figures"))
+    scroll = make("div", cls="scroll tall", tabindex="0", role="region", aria_label=row["address"] + " in figures")
+    scroll.appendChild(make("table", cls="figures", id=name + "-figures"))
+    box.appendChild(scroll)
+    box.addEventListener("toggle", lambda event: bridge.insideVector.figures(name + "-figures", row["address"], MOST_FIGURES) if box.open else None)
+    return box
 
 
 def _number(value):

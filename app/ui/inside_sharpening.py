@@ -36,25 +36,30 @@ def _answered(event):
     if event["kind"] == "failed":
         _latest = 0
         return _clear()
-    _draw(event["steps"], event["rows"], event["loss_nats"], event["damaged"])
+    _draw(event["steps"], event["rows"], event["loss_nats"], event["damaged"], event.get("adapter"))
 
 
-def _draw(steps, rows, losses, damaged):
+def _draw(steps, rows, losses, damaged, adapter):
+    """adapter: whether the last step is that of a base with one on, which the others are not."""
     line = ""
-    if len(steps) > 1:
-        first, last = losses[0], losses[-1]
-        line = "From step " + fmt.count(steps[0]) + " to step " + fmt.count(steps[-1]) + " the loss on this text went from " + fmt.fixed(first[-1], 2) + " to " + fmt.fixed(last[-1], 2)
+    of_base = len(steps) - 1 if adapter else len(steps)
+    if of_base > 1:
+        first, last = losses[0], losses[of_base - 1]
+        line = "From step " + fmt.count(steps[0]) + " to step " + fmt.count(steps[of_base - 1]) + " the loss on this text went from " + fmt.fixed(first[-1], 2) + " to " + fmt.fixed(last[-1], 2)
         line += " nats after the last layer, and from " + fmt.fixed(first[0], 2) + " to " + fmt.fixed(last[0], 2) + " at the embedding."
-    else:
+    elif not of_base or not adapter:
         line = "This run keeps no snapshots: it was trained before there were any, was imported, its model is large, or there was no room."
+    if adapter and of_base:
+        line += " With the adapter it is " + fmt.fixed(losses[-1][-1], 2) + " now; no snapshots are kept while an adapter is tuned."
     if damaged:
         line += " Left out as damaged: " + ", ".join(["step " + fmt.count(step) for step in damaged]) + "."
     text("lens-sharpened-says", line)
     show("lens-sharpened", len(steps) > 1)
     empty("lens-sharpened-head")
     el("lens-sharpened-head").appendChild(make("th", "Loss, nats", scope="col"))
-    for step in steps:
-        el("lens-sharpened-head").appendChild(make("th", "Step " + fmt.count(step), scope="col"))
+    for at in range(len(steps)):
+        words = "Now, with the adapter" if adapter and at == of_base else "Step " + fmt.count(steps[at])
+        el("lens-sharpened-head").appendChild(make("th", words, scope="col"))
     empty("lens-sharpened-rows")
     there = [each for row in losses for each in row if fmt.finite(each)]
     most, least = (max(there), min(there)) if there else (0, 0)

@@ -50,7 +50,7 @@ def _trained(event):
     if not event.get("usable"):
         return _done("The model has changed meanwhile, so this lens was let go.")
     _of = inside._model()
-    _done("A tuned lens of " + fmt.plural(event["steps"], "step") + ". Training the model on makes it out of date.")
+    _done("A tuned lens of " + fmt.plural(event["steps"], "step") + ". Training the model on makes it out of date." + inside.elsewhere(event, "It learned on"))
     el("lens-tuned").checked = True
     return inside.look() if chosen("inside-view") == "lens" else None
 

@@ -9,7 +9,7 @@ import notices
 _last = 0
 _open = {}  # request id -> (kind, place, answered)
 _handlers = {}  # event kind -> handlers
-_PRELIMINARY = {"runs.continue": ("opened",)}  # answers after which the one that decides is still to come
+_PRELIMINARY = {"runs.continue": ("opened",), "inside.change": ("inside.progress",)}  # answers after which the one that decides is still to come
 
 
 def on(kind, handler):

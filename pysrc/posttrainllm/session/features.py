@@ -159,7 +159,7 @@ class Features:
             self._end_text("interrupted")
         if self._survey is not None and other != self._outdated:
             self._outdated = other
-            session.emit("features.outdated", outdated=other, why=self._weights.beside(now) if other else "", step=self._weights.step)
+            session.emit("features.outdated", outdated=other, trained=other and self._weights.trained_to(now), step=self._weights.step)
 
     def _failed(self, error: Exception) -> None:
         writing, self._pieces = self._pieces is not None, None

@@ -19,6 +19,10 @@ class Weights:
     adapter: str | None
     strength: float | None
 
+    def trained_to(self, now: Weights) -> bool:
+        """Whether training lies between."""
+        return (self.step, self.tuned) != (now.step, now.tuned)
+
     def beside(self, now: Weights) -> str:
         """A sentence's part: what these are of, and what the model is by now."""
         if self.step != now.step and self.step is not None and now.step is not None:
