@@ -22,10 +22,6 @@ class Lifetime:
     first: int
     last: int
 
-    def overlaps(self, other: "Lifetime") -> bool:
-        """Whether both are alive at some node."""
-        return self.first <= other.last and other.first <= self.last
-
 
 def lifetimes(graph: Graph) -> list[Lifetime]:
     """One Lifetime per arena Value, in order of birth."""
@@ -90,19 +86,20 @@ class Plan:
 def place(graph: Graph) -> Plan:
     """Give every arena Value an offset (multiple of 256 bytes) such that no two alive together overlap."""
     spans = lifetimes(graph)
-    done: list[tuple[Lifetime, int, int]] = []
+    done: list[tuple[int, int, int, int]] = []  # first and last node, first byte and the one behind the last
     arena_bytes = 0
     for span, values in sorted(_chains(graph, spans), key=lambda each: (-each[0].value.nbytes, each[0].first)):
         nbytes = round_up(span.value.nbytes, ALIGN_BYTES)
-        busy = sorted((start, stop) for other, start, stop in done if other.overlaps(span))
-        offset = 0
+        own_first, own_last, offset = span.first, span.last, 0
+        busy = [(start, stop) for first, last, start, stop in done if first <= own_last and own_first <= last]
+        busy.sort()
         for start, stop in busy:
             if start - offset >= nbytes:
                 break
             offset = max(offset, stop)
         for value in values:
             value.offset_bytes = offset
-        done.append((span, offset, offset + nbytes))
+        done.append((own_first, own_last, offset, offset + nbytes))
         arena_bytes = max(arena_bytes, offset + nbytes)
     region_bytes = dict.fromkeys(REGIONS, 0)
     region_bytes["arena"] = arena_bytes

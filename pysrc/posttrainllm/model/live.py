@@ -14,12 +14,15 @@ from ..data.tokenizers import ByteTokenizer
 from ..errors import ConfigError
 from ..ops.lazy import np
 from .adapted import Adapted
+from .choosing import choose_saving
 from .config import GPTConfig
 from .exchange import Exchange
+from .held import split
 from .memory import RESERVE_BYTES, available_bytes, need_bytes, require_fit  # noqa: F401 - the session imports the reserve from here
 from ..waiting import now
 from .past import Past
 from .program import DLOSS, LOSS, RECIPE, SEED, Pass, Program, pack_recipe
+from .saving import PLAIN, Saving
 from .selftest import open_machine
 from .slots import metric_bytes, unpack_metrics
 from .steps import StepQueue, uploads
@@ -56,15 +59,22 @@ class GPT(Adapted, Exchange, Weights):
         precision: str = "f32",
         tokenizer=None,
         training: bool = True,
+        memory_bytes: int | None = None,
+        saving: Saving | None = None,
     ) -> GPT:
         """A new model: a preset's name or a GPTConfig, weights from `seed`; its vocabulary is the tokenizer's where one is given.
 
+        With memory_bytes training takes no more than that: the cheapest Saving is chosen that fits (model/choosing.py), with moments as
+        `saving` has them; without, `saving` is taken as it is.
         Raises ConfigError (also where it does not fit the memory there is), DeviceError, SelfTestError.
         """
         config = GPTConfig.preset(model) if isinstance(model, str) else model
         if tokenizer is not None:
             config = replace(config, vocabulary=tokenizer.vocabulary)
-        made = cls.on(Program(config, training), device, threads, precision=precision)
+        saving = saving or PLAIN
+        if memory_bytes is not None and training:
+            saving = choose_saving(config, None, memory_bytes, start=saving)
+        made = cls.on(Program(config, training, saving=saving), device, threads, precision=precision)
         made.tokenizer = tokenizer or made.tokenizer
         made.initialise(seed)
         return made
@@ -285,8 +295,8 @@ class GPT(Adapted, Exchange, Weights):
             await self.machine.fetch_async(wanted, params_from)
 
     def memory(self) -> dict[str, int]:
-        """Bytes by kind (weights, gradients, moments, activations, other, total) that the engine holds for this model."""
-        return self.machine.memory() if hasattr(self.machine, "memory") else self.program.memory()
+        """Bytes by kind (weights, gradients, moments, activations, scratch, other, total) that the engine holds for this model."""
+        return split(self.program, self.machine.memory()) if hasattr(self.machine, "memory") else self.program.memory()
 
     def generate(self, prompt: str, tokens: int = 200, **how) -> str:
         """Text that continues `prompt`; see decode.generate.write for the sampler's settings."""

@@ -6,11 +6,9 @@ import os
 import sys
 from pathlib import Path
 
-from ..errors import ConfigError
+from .choosing import RESERVE_BYTES, refusal
 from .program import Program
 
-RESERVE_BYTES = 8 << 20
-"""Kept free beside the regions: tapes, and what an engine needs for itself."""
 _CGROUP = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -36,27 +34,10 @@ def need_bytes(program: Program) -> int:
 
 
 def require_fit(program: Program, limit_bytes: int | None, scale: int = 1) -> None:
-    """Raise ConfigError (E-CONFIG-PLAN), naming a batch that would fit, when the program needs more than limit_bytes.
+    """Raise ConfigError (E-CONFIG-PLAN), naming what would fit, when the program needs more than limit_bytes.
 
     scale is how many bytes the machine keeps for each planned one (the reference, in float64: 2).
     """
     if limit_bytes is None or scale * need_bytes(program) <= limit_bytes:
         return
-    config = program.config
-    raise ConfigError(
-        "model",
-        f"weights, gradients, moments and activations fit the {limit_bytes:,} bytes that can be had",
-        f"{config.parameter_count():,} parameters with a batch of {config.batch} need {scale * need_bytes(program):,}",
-        _what_fits(program, limit_bytes // scale),
-        code="E-CONFIG-PLAN",
-    )
-
-
-def _what_fits(program: Program, limit_bytes: int) -> str:
-    config, training = program.config, program.step is not None
-    batch = config.batch // 2
-    while batch:
-        if need_bytes(Program(config.with_batch(batch), training, program.lora)) <= limit_bytes:
-            return f"a batch of {batch} fits"
-        batch //= 2
-    return "choose fewer layers or channels, or a shorter context; no batch fits"
+    raise refusal(program.config, program.lora, program.saving, limit_bytes, scale, program.step is not None)

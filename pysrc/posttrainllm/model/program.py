@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from ..compile import Graph, Plan, Tape, Value, differentiate, place, recompute, record, repeat
 from ..compile.differentiate import Builder
 from ..compile.tape import address
-from ..dims import ALIGN_BYTES, ELEMENT_BYTES, PARTIAL_ELEMENTS
+from ..dims import ALIGN_BYTES, ELEMENT_BYTES, PARTIAL_ELEMENTS, round_up
 from .config import GPTConfig
 from .gpt import STRENGTH, Cache, Layout, trace  # noqa: F401 - STRENGTH is one of the slots below
 from .lora import LoRAConfig, sites
@@ -35,6 +35,7 @@ class Pass:
     targets: Value | None = None
     outputs: dict[str, Value] = field(default_factory=dict)
     parts: int = 1
+    kept_bytes: int = 0  # of the arena, from the forward for the backward
 
     def address(self, name: str) -> tuple[int, int]:
         """(tape address, bytes) of an output."""
@@ -57,6 +58,11 @@ def _flat(layout: Layout, region: str, start: int, stop: int) -> Value:
     return Value(f"{region}[{offset}:{offset + stop - start}]", ((stop - start) // ELEMENT_BYTES,), "f32", region, offset)
 
 
+def kept_bytes(plan: Plan, forward: int) -> int:
+    """Bytes of the arena that hold something when the forward, of so many nodes, is done."""
+    return sum(round_up(span.value.nbytes, ALIGN_BYTES) for span in plan.arena if span.first < forward <= span.last)
+
+
 def seal(graph: Graph, body: range = range(0), **rest) -> Pass:
     """A finished graph as a Pass. With `parts` the tape has its nodes `body` for each of them, one after another on the same arena."""
     plan = place(graph)
@@ -74,6 +80,11 @@ def regions_of(passes: Iterable[Pass]) -> dict[str, int]:
         for region, nbytes in each.plan.region_bytes.items():
             need[region] = max(need.get(region, 0), nbytes)
     return need
+
+
+def with_slots(need: dict[str, int], parts: int) -> dict[str, int]:
+    """Bytes by region, with the room that slots and metrics have for more than the tapes name."""
+    return need | {"slots": slot_bytes(parts), "metrics": metric_bytes(parts) + ALIGN_BYTES}  # and the margins of up to 64 pairs (preference.py)
 
 
 def moments_of(layout: Layout, region: str, start: int, stop: int, kind: Moments) -> Value:
@@ -125,12 +136,25 @@ def update_weights(graph: Graph, layout: Layout, saving: Saving = PLAIN) -> None
         graph.call(kind.kernel, kind.sizes((stop - start) // ELEMENT_BYTES), (decayed,), norm=NORM, recipe=RECIPE, **flat)
 
 
-def training_step(config: GPTConfig, lora: LoRAConfig | None = None, saving: Saving = PLAIN) -> Pass:
-    """Zero gradients, forward, loss, backward, global norm, clipped AdamW, for tokens and targets [B,T]; with `lora` of the
-    adapter alone.
+@dataclass
+class Step:
+    """The graph of a training step, one part of its batch; nodes `body` are gone through for every part, `forward` come before the
+    backward."""
 
-    With `saving` the batch goes through in parts, whose gradients add up before the norm, and blocks are computed again.
-    """
+    graph: Graph
+    body: range
+    forward: int
+    rest: dict
+
+    def flops(self) -> int:
+        """Multiplies and adds of a step, all parts together."""
+        whole, once = self.graph, Graph()
+        once.nodes = whole.nodes[self.body.start : self.body.stop]
+        return whole.flops() + (self.rest["parts"] - 1) * once.flops()
+
+
+def step_graph(config: GPTConfig, lora: LoRAConfig | None = None, saving: Saving = PLAIN) -> Step:
+    """What training_step places and records."""
     layout, graph, parts = Layout.of(config, lora), Graph(), saving.micro_batches
     weights, rows = layout.values(), config.batch // parts
     tokens, targets = inputs(rows, config.context, parts)
@@ -138,12 +162,25 @@ def training_step(config: GPTConfig, lora: LoRAConfig | None = None, saving: Sav
     first = len(graph.nodes)
     named = trace(graph, config, weights, tokens, rows, config.context, lora=lora)
     _loss(graph, config, named["logits"], targets)
+    forward = len(graph.nodes)
     builder = backward(graph, layout, saving, dloss_of(0, parts))
     body = range(first, len(graph.nodes))
     update_weights(graph, layout, saving)
     gradients = {name: builder.parameter_gradient(weights[name]) for name in layout.trainable_names}
     outputs = gradients | {"loss": LOSS, "gradient_norm": NORM}
-    return seal(graph, body, tokens=tokens, targets=targets, outputs=outputs, parts=parts)
+    return Step(graph, body, forward, {"tokens": tokens, "targets": targets, "outputs": outputs, "parts": parts})
+
+
+def training_step(config: GPTConfig, lora: LoRAConfig | None = None, saving: Saving = PLAIN) -> Pass:
+    """Zero gradients, forward, loss, backward, global norm, clipped AdamW, for tokens and targets [B,T]; with `lora` of the
+    adapter alone.
+
+    With `saving` the batch goes through in parts, whose gradients add up before the norm, and blocks are computed again.
+    """
+    step = step_graph(config, lora, saving)
+    made = seal(step.graph, step.body, **step.rest)
+    made.kept_bytes = kept_bytes(made.plan, step.forward)
+    return made
 
 
 def backward(graph: Graph, layout: Layout, saving: Saving = PLAIN, dloss: Value = DLOSS) -> Builder:
@@ -241,19 +278,22 @@ class Program:
 
     def region_bytes(self) -> dict[str, int]:
         """Bytes each region must hold for all tapes."""
-        need = regions_of(self.passes())
-        parts = self.saving.micro_batches if self.step else 1
-        need["slots"], need["metrics"] = slot_bytes(parts), metric_bytes(parts) + ALIGN_BYTES  # and the margins of up to 64 pairs (preference.py)
-        return need
+        return with_slots(regions_of(self.passes()), self.saving.micro_batches if self.step else 1)
 
     def memory(self) -> dict[str, int]:
-        """Bytes by kind, as the page shows them."""
-        need = self.region_bytes()
-        kinds = {
-            "weights_bytes": need["params"],
-            "gradients_bytes": need["grads"],
-            "moments_bytes": need["m"] + need["v"],
-            "activations_bytes": need["arena"] + need["cache"],
-        }
-        kinds["other_bytes"] = sum(need.values()) - sum(kinds.values())
-        return kinds | {"total_bytes": sum(need.values())}
+        """Bytes by kind, as the page shows them: activations are what a step keeps from its forward for its backward and a text's keys
+        and values, scratch is what only passes through."""
+        return by_kind(self.region_bytes(), self.step.kept_bytes if self.step else 0)
+
+
+def by_kind(need: dict[str, int], kept: int) -> dict[str, int]:
+    """Bytes of all regions by what they are for, `kept` of the arena being what a forward keeps."""
+    kinds = {
+        "weights_bytes": need["params"],
+        "gradients_bytes": need["grads"],
+        "moments_bytes": need["m"] + need["v"],
+        "activations_bytes": kept + need["cache"],
+        "scratch_bytes": need["arena"] - kept,
+    }
+    kinds["other_bytes"] = sum(need.values()) - sum(kinds.values())
+    return kinds | {"total_bytes": sum(need.values())}

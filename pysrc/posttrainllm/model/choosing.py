@@ -1,0 +1,180 @@
+"""Which Saving to take: what each would need in bytes and cost in time, reckoned from plans before anything is made.
+
+The order of what is tried: results in place cost nothing and are always there; then as few blocks as will do are computed again, which
+changes no bit of a run; then a batch goes through in as few parts as will do, which costs hardly any time and rounds sums otherwise.
+Smaller moments change what is learned: they are offered, and never chosen here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from ..compile import place
+from ..errors import ConfigError
+from .config import GPTConfig
+from .lora import LoRAConfig
+from .program import by_kind, decoding, evaluation, initial_weights, kept_bytes, regions_of, step_graph, with_slots
+from .saving import PLAIN, Saving
+
+RESERVE_BYTES = 8 << 20
+"""Kept free beside the regions: tapes, and what an engine needs for itself."""
+Fits = Callable[[Saving], bool]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One Saving under a name: bytes of all regions together, what it costs (share of a plain step's operations), whether it fits."""
+
+    name: str
+    saving: Saving
+    total_bytes: int
+    extra_time: float
+    fits: bool
+
+    def to_dict(self) -> dict:
+        """Plain JSON."""
+        own = {"name": self.name, "saving": self.saving.to_dict(), "total_bytes": self.total_bytes}
+        return own | {"extra_time": self.extra_time, "fits": self.fits}
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a Program with this Saving holds: bytes by kind as Program.memory has them; operations of a step."""
+
+    memory: dict[str, int]
+    flops: int
+
+    @property
+    def total_bytes(self) -> int:
+        """All regions together."""
+        return self.memory["total_bytes"]
+
+
+@lru_cache(maxsize=128)
+def planned(config: GPTConfig, lora: LoRAConfig | None = None, saving: Saving = PLAIN, training: bool = True) -> Planned:
+    """What a Program would say of itself, without its tapes."""
+    saving.require_fit(config)
+    need = _forward_regions(config, lora, config.batch // saving.micro_batches)
+    if not training:
+        return Planned(by_kind(with_slots(need, 1), 0), 0)
+    step = step_graph(config, lora, saving)
+    plan, parts = place(step.graph), saving.micro_batches
+    regions = plan.region_bytes | {"inputs": 2 * step.rest["targets"].offset_bytes}
+    need = with_slots({region: max(nbytes, regions[region]) for region, nbytes in need.items()}, parts)
+    return Planned(by_kind(need, kept_bytes(plan, step.forward)), step.flops())
+
+
+@lru_cache(maxsize=128)
+def _forward_regions(config: GPTConfig, lora: LoRAConfig | None, rows: int) -> dict[str, int]:
+    """Bytes by region of evaluating so many rows, and of writing with a whole context."""
+    return regions_of([evaluation(config.with_batch(rows), lora), decoding(config, config.context, lora), initial_weights(config, False, lora)])
+
+
+def within(config: GPTConfig, lora: LoRAConfig | None, limit_bytes: int | None) -> Fits:
+    """Whether a Saving's plan fits a limit, reserve included."""
+    return lambda saving: limit_bytes is None or planned(config, lora, saving).total_bytes + RESERVE_BYTES <= limit_bytes
+
+
+def divisors(batch: int) -> list[int]:
+    """In how many parts a batch may go through, in order."""
+    return [parts for parts in range(1, batch + 1) if batch % parts == 0]
+
+
+def cheapest(config: GPTConfig, fits: Fits, start: Saving = PLAIN, parts: bool = True) -> Saving | None:
+    """The first Saving that fits, with the moments of `start`; None where none does. parts=False leaves batches whole."""
+    if fits(replace(start, micro_batches=1, recompute=0)):
+        return replace(start, micro_batches=1, recompute=0)
+    for micro_batches in divisors(config.batch) if parts else [1]:
+        most = replace(start, micro_batches=micro_batches, recompute=config.layers)
+        if not fits(most) and not fits(replace(most, recompute=0)):
+            continue
+        low, high = 0, config.layers
+        while low < high:
+            middle = (low + high) // 2
+            if fits(replace(most, recompute=middle)):
+                high = middle
+            else:
+                low = middle + 1
+        return replace(most, recompute=low)
+    return None
+
+
+def choose_saving(
+    config: GPTConfig, lora: LoRAConfig | None = None, limit_bytes: int | None = None, *, start: Saving = PLAIN, parts: bool = True
+) -> Saving:
+    """The cheapest Saving with which training fits limit_bytes, in the order above; moments stay as `start` has them.
+
+    Raises ConfigError (E-CONFIG-PLAN), with what would fit, where none does.
+    """
+    found = cheapest(config, within(config, lora, limit_bytes), start, parts)
+    if found is None:
+        raise refusal(config, lora, start, limit_bytes)
+    return found
+
+
+def choices(config: GPTConfig, lora: LoRAConfig | None = None, fits: Fits | None = None) -> list[Choice]:
+    """What can be chosen, by the time that it costs: "plain", "bf16", "8bit", "micro_batches", "recompute", "smallest".
+
+    Of blocks and parts as few as fit, else as many as there are; "smallest" is all of it, with 8-bit moments.
+    """
+    if fits is None or fits(PLAIN):  # what needs less than a plain step fits too
+        fits = within(config, lora, None)
+    some = Saving(recompute=config.layers)
+    if fits(some):
+        some = cheapest(config, fits, parts=False) or some
+        some = some if some.recompute else Saving(recompute=config.layers)
+    split = next((Saving(parts) for parts in divisors(config.batch)[1:] if fits(Saving(parts))), Saving(config.batch))
+    named = {"plain": PLAIN, "bf16": Saving(moments="bf16"), "8bit": Saving(moments="8bit"), "micro_batches": split, "recompute": some}
+    named["smallest"] = Saving(config.batch, config.layers, "8bit")
+    if config.batch == 1:
+        del named["micro_batches"]
+    plain, found = planned(config, lora).flops, []
+    for name, saving in named.items():
+        plan = planned(config, lora, saving)
+        found.append(Choice(name, saving, plan.total_bytes, plan.flops / plain - 1.0, fits(saving)))
+    return sorted(found, key=lambda choice: choice.extra_time)
+
+
+def refusal(config: GPTConfig, lora: LoRAConfig | None, saving: Saving, limit_bytes: int, scale: int = 1, training: bool = True) -> ConfigError:
+    """The error for a plan that does not fit, naming what would. scale: bytes that a machine keeps for each planned one."""
+    need = scale * (planned(config, lora, saving, training).total_bytes + RESERVE_BYTES)
+    return ConfigError(
+        "model",
+        f"weights, gradients, moments and activations fit the {limit_bytes:,} bytes that can be had",
+        f"{config.parameter_count():,} parameters with a batch of {config.batch} need {need:,}",
+        what_fits(config, lora, saving, limit_bytes // scale, training),
+        code="E-CONFIG-PLAN",
+    )
+
+
+def what_fits(config: GPTConfig, lora: LoRAConfig | None, saving: Saving, limit_bytes: int, training: bool = True) -> str:
+    """In words: a Saving with which the same run fits, and else a batch, with as little as possible kept."""
+    if training:
+        fits = within(config, lora, limit_bytes)
+        for moments in dict.fromkeys((saving.moments, "bf16", "8bit")):
+            found = cheapest(config, fits, Saving(moments=moments))
+            if found is not None and found != saving:
+                return f"{in_words(found)} fits"
+    batch = config.batch // 2
+    while batch:
+        smaller = config.with_batch(batch)
+        tried = replace(saving, micro_batches=1) if training else PLAIN
+        if planned(smaller, lora, tried, training).total_bytes + RESERVE_BYTES <= limit_bytes:
+            return f"a batch of {batch} fits"
+        batch //= 2
+    return "choose fewer layers or channels, or a shorter context; no batch fits"
+
+
+def in_words(saving: Saving) -> str:
+    """A Saving as one would say it: "the batch in 4 parts, 6 blocks computed again"."""
+    words = []
+    if saving.micro_batches > 1:
+        words.append(f"the batch in {saving.micro_batches} parts (micro_batches={saving.micro_batches})")
+    if saving.recompute:
+        blocks = f"{saving.recompute} block{'s' * (saving.recompute > 1)}"
+        words.append(f"{blocks} computed again (recompute={saving.recompute})")
+    if saving.moments != "f32":
+        words.append(f"moments in {saving.moments}")
+    return " with ".join(words) or "a plain step"
