@@ -66,6 +66,17 @@ def test_what_is_put_there_takes_effect(model, address):
     assert near(found, expected)
 
 
+def test_steering_keeps_a_cache(model):
+    """Token by token, with the model's own text in between."""
+    under = study.changed(model, {"blocks.0.attn.k": study.Change(-1.0), "blocks.0.resid_post": study.Change(0.5, 0.3)})
+    changes = {"blocks.0.attn.k": lambda there: -there, "blocks.0.resid_post": lambda there: 0.5 * there + 0.3}
+    expected, plain = (by_hand(weights_of(model), CONFIG, TOKENS, each)["logits"] for each in (changes, {}))
+    for at in range(len(TOKENS)):
+        assert near(under.logits(TOKENS[: at + 1]), expected[at])
+        if at == 5:
+            assert near(model.logits(TOKENS), plain[-1])
+
+
 def test_a_big_runs_memory_is_given_back(open_gpu):
     machine = open_gpu(DEFAULT)
     model = made(machine, CONFIG)

@@ -36,6 +36,9 @@ def test_replacing_lenses_and_maps(model):
     put = np.full((len(TOKENS), CONFIG.channels), 0.3, np.float32)
     found = study.run(model, TOKENS, taps="logits", replace={"blocks.0.mlp.out": put})["logits"]
     assert near(found, by_hand(weights_of(model), CONFIG, TOKENS, {"blocks.0.mlp.out": lambda there: put})["logits"])
+    under = study.changed(model, {"blocks.0.mlp.out": study.Change(0.5, put[0])})
+    expected = by_hand(weights_of(model), CONFIG, TOKENS, {"blocks.0.mlp.out": lambda there: 0.5 * there + 0.3})["logits"]
+    assert all(near(under.logits(TOKENS[: at + 1]), expected[at]) for at in range(len(TOKENS))), "with a cache"
     there = by_hand(weights_of(model), CONFIG, TOKENS)["logits"]
     assert study.next_token(model, TOKENS).tokens[0] == there[-1].argmax()
     assert np.abs(study.ablate(model, TOKENS).change).max() > 0.01
