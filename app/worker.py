@@ -19,7 +19,6 @@ from posttrainllm.errors import DeviceError, PostTrainError, SelfTestError, Stor
 from posttrainllm.model import webgpu_check  # noqa: E402
 from posttrainllm.model.selftest import check  # noqa: E402
 from posttrainllm.session import Host, Session  # noqa: E402
-from posttrainllm.session.host import Short  # noqa: E402
 from posttrainllm.store.blobs import BlobSource  # noqa: E402
 from posttrainllm.store.memory import MemoryVolume  # noqa: E402
 from posttrainllm.store.opfs import OpfsVolume  # noqa: E402
@@ -52,9 +51,12 @@ class PageHost(Host):
         if self.device in ("auto", "webgpu"):
             self.gpu = await self._open_gpu()
             if self.gpu is not None:
+                self.opened(self.gpu)
                 return self.gpu
         self.gpu = None
-        return await self._open_cpu(total_bytes)
+        machine = await self._open_cpu(total_bytes)
+        self.opened(machine)
+        return machine
 
     async def _open_gpu(self):
         """A GPU that passed its self-test; None, with the reason kept, where there is none.
@@ -99,6 +101,7 @@ class PageHost(Host):
 
     def using(self, machine) -> None:
         self.gpu = machine if machine is not None and machine.name == "webgpu" else None
+        super().using(machine)
 
     async def _recall_tiles(self) -> None:
         """What was measured of this GPU on another day, to where the package looks for it."""
@@ -135,14 +138,8 @@ class PageHost(Host):
         return [gpu, cpu]
 
     def reach_of(self, program):
-        if self.gpu is None:
-            return super().reach_of(program)
-        limits, regions = self.gpu.limits, program.region_bytes()
-        largest = max(nbytes for region, nbytes in regions.items() if region != "arena")  # activations may lie in several
-        if largest > limits.buffer_bytes:
-            return Short(largest, limits.buffer_bytes, " in one buffer of this GPU")
-        weight = max(value.nbytes for value in program.layout.values().values())
-        return Short(weight, limits.binding_bytes, " for one weight") if weight > limits.binding_bytes else None
+        short = super().reach_of(program)
+        return short if self.gpu is None or (short and short.reason) else None  # nobody says how much a GPU has
 
     def why(self, machine) -> str:
         if machine.name == "webgpu":

@@ -7,6 +7,7 @@ const UNIFORM_STRIDE_BYTES = 256;
 const MOST_SCOPES = 128; // of submits whose errors nobody waited for yet
 const LOST_MS = 500; // mappings of a lost device may be refused before its loss is told
 const READ_BYTES = 64 << 20; // a large region is read in pieces of this size
+const KEPT_BYTES = 1 << 16; // what was mapped and is not larger is kept for the next time
 const FEATURES = ["shader-f16", "subgroups", "timestamp-query", "chromium-experimental-subgroup-matrix"];
 
 const LIMITS = [
@@ -49,6 +50,7 @@ class Engine {
     this.pipelines = new Map();
     this.scopes = []; // errors of submits that are still to be reported
     this.stepMs = 0; // what a training step lately took
+    this.heldBytes = 0; // of all buffers that there are
     this.uniforms = new Set(); // of the tapes that are prepared
     this.idleStaging = [];
     this.fetched = new Map(); // by number: [first byte, bytes] of a region as they were when fetch() read them
@@ -70,7 +72,14 @@ class Engine {
     this.device.pushErrorScope("out-of-memory");
     const buffer = this.device.createBuffer({ size: bytes, usage });
     this.scopes.push(this.device.popErrorScope().then((error) => error && this.fail(`out of memory: ${error.message}`)));
+    this.heldBytes += bytes;
     return buffer;
+  }
+
+  /** Gives a buffer back that make() made. */
+  free(buffer) {
+    this.heldBytes -= buffer.size;
+    buffer.destroy();
   }
 
   /** Buffer `index` becomes `bytes` long and keeps what it held. Tapes made before must be prepared again. */
@@ -81,7 +90,7 @@ class Engine {
       const encoder = this.device.createCommandEncoder();
       encoder.copyBufferToBuffer(old, 0, fresh, 0, old.size);
       this.queue.submit([encoder.finish()]);
-      old.destroy();
+      this.free(old);
     }
     this.buffers.set(index, fresh);
   }
@@ -96,7 +105,7 @@ class Engine {
   /** Gives a buffer back. */
   drop(index) {
     this.fetched.delete(index);
-    this.buffers.get(index)?.destroy();
+    if (this.buffers.has(index)) this.free(this.buffers.get(index));
     this.buffers.delete(index);
   }
 
@@ -119,7 +128,8 @@ class Engine {
       await this.settle();
       whole.set(new Uint8Array(staging.getMappedRange(0, size)), at);
       staging.unmap();
-      this.idleStaging.push(staging);
+      if (staging.size <= KEPT_BYTES) this.idleStaging.push(staging);
+      else this.free(staging);
     }
     return whole;
   }
@@ -128,7 +138,7 @@ class Engine {
   mappable(bytes) {
     const found = this.idleStaging.findIndex((buffer) => buffer.size >= bytes);
     if (found >= 0) return this.idleStaging.splice(found, 1)[0];
-    while (this.idleStaging.length > 3) this.idleStaging.shift().destroy();
+    while (this.idleStaging.length > 3) this.free(this.idleStaging.shift());
     return this.make(Math.max(bytes, 4096), GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST);
   }
 
@@ -215,7 +225,7 @@ class Engine {
       keys: pipelines.map(([source, entry, kinds]) => keyOf(sources[source], entry, kinds)),
       replay: () => this.replay(calls),
       refresh: () => this.replay(all.slice(0, refresh)),
-      release: () => { this.uniforms.delete(uniform); uniform.destroy(); },
+      release: () => { if (this.uniforms.delete(uniform)) this.free(uniform); },
     };
   }
 
@@ -285,7 +295,7 @@ class Engine {
 
   /** Frees all buffers; pipelines stay, for the next model on this device. */
   clear() {
-    for (const buffer of [...this.buffers.values(), ...this.idleStaging, ...this.uniforms]) buffer.destroy();
+    for (const buffer of [...this.buffers.values(), ...this.idleStaging, ...this.uniforms]) this.free(buffer);
     this.buffers.clear();
     this.uniforms.clear();
     this.fetched.clear();

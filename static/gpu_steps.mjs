@@ -2,6 +2,7 @@
 
 export const SUBMIT_MS = 100; // a submit is kept shorter than this: drivers end longer ones, and a screen waits for them
 const TOGETHER_MS = 2;
+const BLOCK_ROWS = 64; // rows that the buffer for inputs and those for metrics have at least: how much is held is known before
 const FIRST_PARTS = 8; // submits of a step while nobody knows how long it takes
 
 /**
@@ -31,11 +32,11 @@ export class Steps {
     const sent = performance.now();
     let staging;
     engine.guarded(() => {
-      staging = engine.mappable(count * bytes);
+      staging = engine.mappable(Math.max(BLOCK_ROWS, count) * bytes);
       let feed = buffers.get("feed"); // one for all Steps of a model: it goes when the model goes
       if (!feed || feed.size < image.length) {
-        feed?.destroy();
-        feed = engine.make(image.length, GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST);
+        if (feed) engine.free(feed);
+        feed = engine.make(Math.max(image.length, BLOCK_ROWS * rowBytes), GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST);
         buffers.set("feed", feed);
       }
       queue.writeBuffer(feed, 0, image);
@@ -119,7 +120,7 @@ export async function timeReplays(engine, lists, repeats) {
   engine.buffers.set("ticks", resolved);
   const ticks = new BigUint64Array((await engine.read("ticks", 0, 8 * count)).buffer);
   engine.buffers.delete("ticks");
-  resolved.destroy();
+  engine.free(resolved);
   queries.destroy();
   return JSON.stringify([...lists].map((_, i) => Number(ticks[2 * i + 1] - ticks[2 * i]) / 1e6 / repeats));
 }

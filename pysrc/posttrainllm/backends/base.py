@@ -48,6 +48,8 @@ class Machine(Protocol):
     #   bytes) are copied to their places, after it `nbytes` at address `metrics` are kept. bounds are (least, most) of the
     #   tokens and of the targets. poll() gives the kept rows that came back, in order; `await landed()` waits for the oldest
     #   block; under_way counts blocks that have not come back; step_seconds is what a step lately took.
+    # memory() -> bytes held by kind (kinds.py), and predictor: a function of (tapes, region_bytes, row_bytes=0) that says what a model
+    #   will hold, those tapes loaded, and where row_bytes (of a step's inputs) are given in training; it does not hold the machine.
     # expect(tapes): which tapes come, before `allocate`: an engine that cuts large regions cuts them between these tapes' values.
     # trim(region_bytes) gives back what regions hold beyond this; one that is made smaller becomes zero.
     # precision: "f32" or "f16". With "f16" loss_scale() -> (scale, good steps) and set_loss_scale(scale, good steps): what a

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -102,7 +103,9 @@ class CpuMachine:
 
     def load(self, tape: Tape) -> bytes:
         self._call(self._engine.check, tape.data)
-        self._tapes[id(tape.data)] = len(tape.data)
+        if id(tape) not in self._tapes:
+            self._tapes[id(tape)] = len(tape.data)
+            weakref.finalize(tape, self._tapes.pop, id(tape), None)
         return tape.data
 
     def replay(self, loaded: bytes) -> None:

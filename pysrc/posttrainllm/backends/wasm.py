@@ -5,10 +5,15 @@ Weights never enter Python's heap: Python holds addresses, and JavaScript views 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 from ..compile.graph import REGIONS
 from ..compile.tape import OFFSET_MASK, RECORD_BYTES, REGION_SHIFT, Tape
+from ..dims import round_up
 from ..errors import DeviceError, DeviceLimitError, DeviceOutOfMemoryError, DeviceUnavailableError
 from .base import engine_error, require_same_kernels
+from .kinds import by_kind
 
 LIMIT_BYTES = 4032 << 20
 """Of a memory with 32-bit addresses."""
@@ -16,6 +21,10 @@ WIDE_LIMIT_BYTES = 16 << 30
 """Of one with 64-bit addresses (Memory64), in Chromium."""
 OVERHEAD_BYTES = 16 << 20
 """Beside the regions: the engine's stacks and scratch, tapes, and the C++ runtime."""
+RESERVE_BYTES = 8 << 20
+"""What a model asks for beside its regions (model/choosing.py)."""
+PAGE_BYTES, LEAST_BYTES = 1 << 16, 32 << 20
+"""Of any memory (wasm.mjs): its size is a multiple of the first and at least the second."""
 _OTHERS_BYTES = 6 << 30
 _REMEDY = "choose a smaller model or a smaller batch"
 
@@ -65,6 +74,17 @@ def _addresses_of_64_bits(nbytes: int, memory_64: str) -> bool:
     return wide
 
 
+@dataclass(frozen=True)
+class Predictor:
+    """What a model will hold in a tab: the engine's whole memory, whose size is settled when it is opened."""
+
+    def __call__(self, tapes: Iterable[Tape], region_bytes: dict[str, int], row_bytes: int = 0) -> dict[str, int]:
+        """Bytes by kind, and in all: what is not a region's is "other"."""
+        need = sum(region_bytes.values())
+        whole = max(LEAST_BYTES, round_up(need + RESERVE_BYTES + OVERHEAD_BYTES, PAGE_BYTES))
+        return by_kind(region_bytes, other_bytes=whole - need)
+
+
 class WasmMachine:
     """The engine in this worker. Closed once; a run of another size opens another."""
 
@@ -77,6 +97,12 @@ class WasmMachine:
         plural = "" if self.threads == 1 else "s"
         self.description = f"CPU, WebAssembly SIMD, {self.threads} thread{plural}"
         self._bytes = dict.fromkeys(REGIONS, 0)
+
+    predictor = Predictor()
+
+    def memory(self) -> dict[str, int]:
+        """Bytes held, by kind: the engine's whole memory; what is not a region's is "other"."""
+        return by_kind(self._bytes, other_bytes=self.memory_bytes - sum(self._bytes.values()))
 
     @property
     def memory_bytes(self) -> int:

@@ -16,6 +16,7 @@ from .gpu.limits import NAMES, Limits
 from .gpu.lower import Lowered, lower
 from .gpu.memory import Memory
 from .gpu.options import Options
+from .gpu.predict import Predictor
 from .gpu.ranges import TokenCheck
 from .gpu.shader import for_naga
 from .gpu.upkeep import Upkeep
@@ -160,8 +161,17 @@ class WebGPUMachine:
         """A copy, to be read: a GPU's memory cannot be looked into."""
         return memoryview(self.download(address, nbytes))
 
+    @property
+    def predictor(self) -> Predictor:
+        """See Machine's."""
+        return Predictor(self.options)
+
+    def release(self) -> None:
+        """Give back the memory of activations and of partial sums: a tape that is used again makes it anew."""
+        self._memory.release()
+
     def memory(self) -> dict[str, int]:
-        """Bytes held, by kind."""
+        """Bytes held, by kind: of all buffers that there are."""
         return by_kind(self._memory.nbytes, self._ledger.held_bytes)
 
     # Tapes

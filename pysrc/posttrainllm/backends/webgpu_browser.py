@@ -23,6 +23,7 @@ from .gpu.limits import NAMES, Limits
 from .gpu.lower import Lowered, lower
 from .gpu.memory import Memory
 from .gpu.options import Options
+from .gpu.predict import Predictor
 from .gpu.ranges import TokenCheck
 from .gpu.upkeep import HALTED_BYTE, LAST_SCALE_BYTE, SCALE_BYTE, Upkeep
 from .webgpu_browser_steps import StepQueue
@@ -224,8 +225,8 @@ class WebGPUMachine:
         if loaded.lowered.cuts != self._memory.cuts:
             self._memory.require(loaded.tape)
             loaded.lowered = lower(loaded.tape, replace(loaded.options, cuts=self._memory.cuts))
-            for number, nbytes in loaded.lowered.buffer_bytes().items():
-                self._memory.resize(number, nbytes)
+        for number, nbytes in loaded.lowered.buffer_bytes().items():
+            self._memory.resize(number, nbytes)
         plan, uniforms = describe(loaded.lowered, self._memory)
         progress = create_proxy(tell) if tell else None
         try:
@@ -257,9 +258,18 @@ class WebGPUMachine:
         made = self._call(self._engine.steps, json.dumps(places), row_bytes, index, offset, nbytes)
         return StepQueue(self, loaded, made, nbytes)
 
+    @property
+    def predictor(self) -> Predictor:
+        """See Machine's."""
+        return Predictor(self.options)
+
+    def release(self) -> None:
+        """Give back the memory of activations and of partial sums: a tape that is used again makes it anew."""
+        self._memory.release()
+
     def memory(self) -> dict[str, int]:
-        """Bytes held, by kind."""
-        return by_kind(self._memory.nbytes)
+        """Bytes held, by kind: of all buffers that there are."""
+        return by_kind(self._memory.nbytes, int(self._engine.heldBytes))
 
     async def time_replays(self, loadeds: list[Loaded], repeats: int) -> list[float]:
         """Milliseconds of one replay of each tape, over `repeats` in a row. The device must have timestamp-query."""

@@ -6,6 +6,8 @@ import math
 import time
 from collections import deque
 
+from .gpu.predict import BLOCK_ROWS
+
 SUBMIT_SECONDS = 0.1
 """A submit is kept shorter than this: drivers end longer ones, and a screen waits for them."""
 TOGETHER_SECONDS = 0.002
@@ -81,7 +83,7 @@ class StepQueue:
         machine.check_bounds(loaded, bounds)
         calls = machine.calls_of(loaded)
         if self._feed is None or self._feed.size < len(image):
-            self._feed = machine._make(len(image), "COPY_SRC COPY_DST")
+            self._feed = machine._make(max(len(image), BLOCK_ROWS * self._row_bytes), "COPY_SRC COPY_DST")
         staging = self._staging(count * self._nbytes)
         sent = time.perf_counter()
         machine._call(machine._queue.write_buffer, self._feed, 0, image)
@@ -114,7 +116,7 @@ class StepQueue:
         for index, buffer in enumerate(self._free):
             if buffer.size >= nbytes:
                 return self._free.pop(index)
-        return self._machine._make(nbytes, "MAP_READ COPY_DST")
+        return self._machine._make(max(nbytes, BLOCK_ROWS * self._nbytes), "MAP_READ COPY_DST")
 
     def _take(self, wait: bool) -> bool:
         """Move the oldest block to the arrived rows; False when it is still under way."""

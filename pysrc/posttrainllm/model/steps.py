@@ -34,6 +34,15 @@ def _share_slots(targets, parts: int):
     return slots.reshape(len(targets), -1)
 
 
+def _share_bytes(step: Pass) -> int:
+    return step.parts * ALIGN_BYTES if step.parts > 1 else 0
+
+
+def row_bytes(step: Pass) -> int:
+    """Bytes of a row of a block."""
+    return 2 * step.targets.offset_bytes + ALIGN_BYTES + _share_bytes(step)
+
+
 class StepQueue:
     """Takes blocks of steps and gives their (loss, norm) in order. `under_way` blocks have not come back yet;
     step_seconds is what a step lately took (0 before the first came back); changed() is called before weights change.
@@ -42,9 +51,8 @@ class StepQueue:
     def __init__(self, machine, loaded, step: Pass, changed=lambda: None) -> None:
         self._step, self._targets_at = step, step.targets.offset_bytes
         self._recipe_at = 2 * self._targets_at
-        shares_at = self._recipe_at + ALIGN_BYTES
-        share_bytes = step.parts * ALIGN_BYTES if step.parts > 1 else 0
-        self.row_bytes = shares_at + share_bytes
+        shares_at, share_bytes = self._recipe_at + ALIGN_BYTES, _share_bytes(step)
+        self.row_bytes = row_bytes(step)
         parts = [(0, address(step.tokens), self._recipe_at), (self._recipe_at, address(RECIPE), RECIPE_BYTES)]
         if share_bytes:
             parts.append((shares_at, address(dloss_of(0, step.parts)), share_bytes))

@@ -31,7 +31,7 @@ from .job import Job
 from .lenses import Lenses
 from .memorising import Memorising
 from .messages import checked
-from .planning import Planning, rate_of
+from .planning import Planning, rate_of, saving_for
 from .runs import Runs
 from .sharpening import Sharpening
 from .tokens import Tokens
@@ -242,7 +242,7 @@ class Session:
         """Floating-point operations of a training step of the live model."""
         step = self.model.program.step
         if self._flops[0] is not step:
-            self._flops = (step, step.plan.graph.flops())
+            self._flops = (step, step.flops())
         return self._flops[1]
 
     def drop_model(self) -> None:
@@ -257,10 +257,10 @@ class Session:
             self.model.close()
             self.model = None
 
-    async def make_model(self, config: GPTConfig) -> GPT:
-        """A live model with room for training, in the place of the one there was. Raises before letting the old one go
-        where the plan cannot fit."""
-        program = Program(config)
+    async def make_model(self, config: GPTConfig, saving=None) -> GPT:
+        """A live model with room for training, in the place of the one there was; `saving` as a request has it. Raises before letting
+        the old one go where the plan cannot fit."""
+        program = Program(config, saving=saving_for(self, config, saving))
         self.require_fit("model", program)
         self.drop_model()
         machine = await self.host.open_machine(sum(program.region_bytes().values()) + RESERVE_BYTES)
@@ -277,7 +277,8 @@ class Session:
         """Raise ConfigError where the engine has not the room that a program needs."""
         short = self.host.reach_of(program)
         if short is not None:
+            came = short.reason.partition(". ")[0] or f"they need {short.need_bytes:,}"
             raise ConfigError(
-                place, f"weights, gradients and activations fit {short.limit_bytes:,} bytes", f"they need {short.need_bytes:,}{short.of_what}",
+                place, "weights, gradients and activations fit " + (f"{short.limit_bytes:,} bytes" if short.limit_bytes else "this GPU"), came,
                 "choose a smaller size or a smaller batch", code="E-CONFIG-PLAN",
             )

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 
 from ..backends.choose import DEVICES
 from ..data.corpus import Corpus
-from ..errors import ConfigError
+from ..errors import ConfigError, DeviceLimitError
+from ..model.choosing import within
+from ..model.held import predicted
 from ..model.memory import RESERVE_BYTES
+from ..model.program import Program
+from ..model.saving import Saving
 from ..model.selftest import open_machine
 from ..store.buffers import as_source
 from ..store.memory import MemoryVolume
 from ..store.runs import RunStore
 
 RUN, PAUSE, STOP = 0, 1, 2
+MOST_FORESEEN = 200
 
 
 @dataclass(frozen=True)
 class Short:
-    """What a program needs and an engine has not: bytes, and in words of what (" in one piece")."""
+    """What a program needs and an engine has not: bytes; or a sentence on why."""
 
-    need_bytes: int
-    limit_bytes: int
-    of_what: str = ""
+    need_bytes: int = 0
+    limit_bytes: int = 0
+    reason: str = ""
 
 
 class Host:
@@ -38,17 +44,48 @@ class Host:
         self.device, self.threads, self.precision = device, threads, "f32"
         self.store, self.adapters = store or RunStore(MemoryVolume()), adapters or RunStore(MemoryVolume())
         self._texts: dict[str, tuple[str, bytes]] = {}
+        self._machine, self._predictor, self._on_gpu = None, None, False
+        self._foreseen: dict[tuple, dict[str, int] | DeviceLimitError] = {}
+        self._fitting: dict[tuple, bool] = {}
 
     async def open_machine(self, total_bytes: int):
         """A machine that passed its self-test, with room for total_bytes: what was preferred, or the next best."""
-        return open_machine(self.device, self.threads, total_bytes, precision=self.precision)
+        machine = open_machine(self.device, self.threads, total_bytes, precision=self.precision)
+        self.opened(machine)
+        return machine
 
     async def open_beside(self, total_bytes: int):
         """A machine for a small second model beside the live one: the cpu engine, whatever the live one runs on."""
         return open_machine("reference" if self.device == "reference" else "cpu", self.threads, total_bytes)
 
+    def opened(self, machine) -> None:
+        """What models will hold is told as this machine does."""
+        self._machine, self._predictor = weakref.ref(machine), getattr(machine, "predictor", None)
+        self._on_gpu, self._foreseen, self._fitting = machine.name == "webgpu", {}, {}
+
+    def memory_of(self, program: Program) -> dict[str, int]:
+        """Bytes by kind, and in all, that the engine in use will hold for a program. Raises DeviceLimitError where it cannot."""
+        machine = self._machine() if self._machine else None  # its options are other ones after it was tuned
+        predictor = getattr(machine, "predictor", None) or self._predictor
+        if predictor is None:
+            return program.memory()
+        if predictor != self._predictor or len(self._foreseen) > MOST_FORESEEN:
+            self._foreseen, self._fitting = {}, {}
+        self._predictor = predictor
+        key = program.config, program.lora, program.saving, program.step is not None
+        if key not in self._foreseen:
+            try:
+                self._foreseen[key] = predicted(program, predictor)
+            except DeviceLimitError as error:
+                self._foreseen[key] = error
+        if isinstance(self._foreseen[key], DeviceLimitError):
+            raise self._foreseen[key]
+        return self._foreseen[key]
+
     def using(self, machine) -> None:
         """This machine holds the live model after all (None: there is none): an attempt at another one failed."""
+        if machine is not None:
+            self.opened(machine)
 
     async def prepared(self) -> None:
         """A model was prepared: what was measured on its device may be kept."""
@@ -68,8 +105,22 @@ class Host:
         """Engines that could be used instead: name, description, available, why."""
         return []
 
+    def fits(self, config, lora, saving) -> bool:
+        """Whether training with a Saving fits the engine in use: `reach_of`, on a CPU without making the tapes; on a GPU what counts is
+        what must lie in one piece, which neither moments nor what is computed again change."""
+        if not self._on_gpu:
+            return within(config, lora, self.reach_bytes)(saving)
+        key = config, lora, saving.micro_batches
+        if key not in self._fitting:
+            self._fitting[key] = self.reach_of(Program(config, True, lora, Saving(saving.micro_batches))) is None
+        return self._fitting[key]
+
     def reach_of(self, program) -> Short | None:
         """What a program needs beyond what the engine has; None where it fits."""
+        try:
+            self.memory_of(program)
+        except DeviceLimitError as error:
+            return Short(reason=f"{error.parts[1].capitalize()}; {error.parts[2]}. Choose a smaller size or a smaller batch.")
         need = sum(program.region_bytes().values()) + RESERVE_BYTES
         return Short(need, self.reach_bytes) if self.reach_bytes is not None and need > self.reach_bytes else None
 

@@ -6,8 +6,10 @@ import time
 
 from ..compile.tape import address
 from ..errors import DataError
+from ..model.choosing import cheapest, choices, in_words
 from ..model.config import GPTConfig
 from ..model.program import LOSS, Program, training_step
+from ..model.saving import PLAIN, Saving
 from ..train.settings import default_learning_rate, training_settings
 
 
@@ -21,22 +23,27 @@ class Planning:
         """Request kinds and what handles them."""
         return {"plan": self.plan}
 
-    async def plan(self, identity, preset=None, config=None, training=None) -> None:
-        """plan: what these choices would cost, before anything is made."""
+    async def plan(self, identity, preset=None, config=None, training=None, saving=None) -> None:
+        """plan: what these choices would cost, before anything is made; and what else could be chosen to save memory."""
         session = self._session
         chosen = session.config_of(preset, config)
         settings = training_settings(training, chosen.channels)
-        program = Program(chosen)
-        memory = program.memory()
+        used = saving_for(session, chosen, saving)
+        program = Program(chosen, saving=used)
         fits, reason = True, None
         reach = session.host.reach_of(program)
+        possible = choices(chosen, None, lambda each: session.host.fits(chosen, None, each))
+        memory = program.memory() if reach and reach.reason else session.host.memory_of(program)
         if reach is not None:
             fits = False
-            reason = (
-                f"This needs {reach.need_bytes / 1e6:,.0f} MB{reach.of_what}, and this page can use {reach.limit_bytes / 1e6:,.0f} MB. "
+            reason = reach.reason or (
+                f"This needs {reach.need_bytes / 1e6:,.0f} MB, and this page can use {reach.limit_bytes / 1e6:,.0f} MB. "
                 "Choose a smaller size or a smaller batch."
             )
-        seconds = program.step.plan.graph.flops() / session.rate_flops if session.rate_flops else None
+            fitting = next((each for each in possible if each.fits), None)
+            if fitting is not None:
+                reason = f"{reason.removesuffix('Choose a smaller size or a smaller batch.')}It fits with {in_words(fitting.saving)}."
+        seconds = program.step.flops() / session.rate_flops if session.rate_flops else None
         warnings, corpus = [], session.tokens.text()
         if corpus is not None:
             warnings = corpus.advice(chosen)
@@ -50,6 +57,10 @@ class Planning:
             reply_to=identity,
             parameters=chosen.parameter_count(),
             memory=memory,
+            saving=used.to_dict(),
+            layers=chosen.layers,
+            batch=chosen.batch,
+            choices=[each.to_dict() for each in possible],
             fits=fits,
             reason=reason,
             ms_per_step_estimate=seconds and 1000 * seconds,
@@ -59,6 +70,16 @@ class Planning:
             passes_over_corpus=corpus and settings["steps"] * step_tokens / max(1, len(corpus.train)),
             warnings=warnings,
         )
+
+
+def saving_for(session, config: GPTConfig, asked, start: Saving = PLAIN) -> Saving:
+    """The Saving that a request asks for: an object, or with "auto" or nothing the cheapest that fits the engine in use, moments as in
+    `start`; where none fits as in `start` too. Raises ConfigError."""
+    if isinstance(asked, dict):
+        found = Saving.from_dict({"moments": start.moments} | asked)
+        found.require_fit(config)
+        return found
+    return cheapest(config, lambda saving: session.host.fits(config, None, saving), start) or start
 
 
 async def rate_of(machine) -> float:

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from ...compile.graph import REGIONS
-from .dispatch import BANK, HALVES
+from ..kinds import KINDS, REGION_KINDS
+from .dispatch import BANK, HALVES, SCRATCH
 from .parts import KIND_MASK
 
-KINDS = {
-    "params": "weights_bytes", "grads": "gradients_bytes", "m": "moments_bytes", "v": "moments_bytes", "cache": "activations_bytes",
-}  # fmt: skip
+OWN = {SCRATCH: "scratch_bytes", HALVES: "weights_bytes"}
 
 
-def by_kind(nbytes: dict[int, int]) -> dict[str, int]:
-    """Bytes by kind, and in all, of buffers' sizes by number; the weights' half-precision copy counts as weights."""
-    found = dict.fromkeys(("weights_bytes", "gradients_bytes", "moments_bytes", "activations_bytes", "other_bytes"), 0)
+def by_kind(nbytes: dict[int, int], held_bytes: int | None = None) -> dict[str, int]:
+    """Bytes by kind, and in all, of buffers' sizes by number; the weights' half-precision copy counts as weights. `held_bytes` are
+    those of all buffers: sizes of dispatches, and what goes to a step and comes back, are among them."""
+    found = dict.fromkeys(KINDS, 0)
     for buffer, size in nbytes.items():
         number = buffer & KIND_MASK
         if number >= BANK:
             kind = "activations_bytes"
-        elif number == HALVES:
-            kind = "weights_bytes"
+        elif number < len(REGIONS):
+            kind = REGION_KINDS.get(REGIONS[number], "other_bytes")
         else:
-            kind = KINDS.get(REGIONS[number], "other_bytes") if number < len(REGIONS) else "other_bytes"
+            kind = OWN.get(number, "other_bytes")
         found[kind] += size
-    return found | {"total_bytes": sum(nbytes.values())}
+    if held_bytes is not None:
+        found["other_bytes"] += held_bytes - sum(nbytes.values())
+    return found | {"total_bytes": sum(found.values())}

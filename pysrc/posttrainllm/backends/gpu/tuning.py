@@ -25,5 +25,7 @@ async def tune(machine, tapes: Iterable[Tape]) -> None:
         LOG.warning("tiles were not measured: %s", error)
         found = known
     machine.options = replace(machine.options, tiles=found)
+    if not machine.software:
+        machine.release()  # what was measured had its own needs
     if found != known:
         write_cache(machine.description, found)
