@@ -16,7 +16,7 @@ from posttrainllm.model.saving import Saving
 from posttrainllm.store.buffers import Tensor
 from posttrainllm.store.checkpoint import Checkpoint
 from posttrainllm.store.safetensors import SafeTensors
-from posttrainllm.train.moments import kind_of
+from posttrainllm.train.moments import in_full, kind_of
 from posttrainllm.train.state import check_run, checkpoint_of, model_of, trainer_of, weights_checkpoint
 from posttrainllm.train.trainer import Trainer
 from tests.helpers.machines import open_once
@@ -129,6 +129,22 @@ def test_a_reader_that_knows_the_map_finds_the_moments(machine):
         scales = np.repeat(np.frombuffer(tensors[f"adamw.{region}_scale.{name}"].view(), "<f4").astype(float), 64)[: codes.size]
         values = scales * (codes * abs(codes) / 127**2 if region == "m" else (codes / 255) ** 4)
         assert np.allclose(values, expected, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_run_s_moments_can_be_read_in_full(machine, kind):
+    """As float32 tensors for whoever keeps no others, from any byte on."""
+    run = trainer_on(machine, kind, ODD)
+    list(run.run(5))
+    found = in_full(saved(run))
+    for (region, name), right in moments(run.model).items():
+        tensor = found[region][name]
+        data = bytes(tensor.view())
+        assert tensor.dtype == "F32" and len(data) == tensor.nbytes == 4 * right.size
+        assert np.array_equal(np.frombuffer(data, "<f4").astype(float), right)
+        if kind != "f32":
+            for first, count in ((0, 4), (4, 8), (len(data) - 12, 12), (260, 300)):
+                assert bytes(tensor.data.source.read_at(first, min(count, len(data) - first))) == data[first : first + count]
 
 
 @pytest.mark.parametrize(("old", "new"), OTHERS)

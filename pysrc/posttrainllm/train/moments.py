@@ -101,19 +101,51 @@ def fill(model: GPT, checkpoint: Checkpoint) -> None:
 
 def _pieces(checkpoint: Checkpoint, region: str, name: str, saved: Moments) -> Iterator[tuple[int, bytes]]:
     """(elements, their bytes as a region of that kind has them), in order."""
-    tensor = getattr(checkpoint, region)[name]
-    total, each = math.prod(tensor.shape), {"f32": ELEMENT_BYTES, "bf16": 2, "8bit": 1}[saved.name]
+    total = math.prod(getattr(checkpoint, region)[name].shape)
     for first in range(0, total, PIECE):
         count = min(PIECE, total - first)
-        data = _read(tensor.data, first * each, count * each)
-        if saved.name == "8bit":
-            blocks = -(-count // BLOCK)
-            scales = _read(getattr(checkpoint, f"{region}_scale")[name].data, first // BLOCK * ELEMENT_BYTES, blocks * ELEMENT_BYTES)
-            table = np.zeros((blocks, BLOCK_BYTES), np.uint8)
-            table[:, :ELEMENT_BYTES] = np.frombuffer(scales, np.uint8).reshape(-1, ELEMENT_BYTES)
-            table[:, ELEMENT_BYTES:] = np.frombuffer(data.ljust(blocks * BLOCK, b"\0"), np.uint8).reshape(-1, BLOCK)
-            data = table.tobytes()
-        yield count, data.ljust(saved.nbytes(count), b"\0")
+        yield count, _saved(checkpoint, region, name, saved, first, count)
+
+
+def _saved(checkpoint: Checkpoint, region: str, name: str, saved: Moments, first: int, count: int) -> bytes:
+    """Bytes of elements first … first + count (first a multiple of 64), as a region of that kind has them."""
+    each = {"f32": ELEMENT_BYTES, "bf16": 2, "8bit": 1}[saved.name]
+    data = _read(getattr(checkpoint, region)[name].data, first * each, count * each)
+    if saved.name == "8bit":
+        blocks = -(-count // BLOCK)
+        scales = _read(getattr(checkpoint, f"{region}_scale")[name].data, first // BLOCK * ELEMENT_BYTES, blocks * ELEMENT_BYTES)
+        table = np.zeros((blocks, BLOCK_BYTES), np.uint8)
+        table[:, :ELEMENT_BYTES] = np.frombuffer(scales, np.uint8).reshape(-1, ELEMENT_BYTES)
+        table[:, ELEMENT_BYTES:] = np.frombuffer(data.ljust(blocks * BLOCK, b"\0"), np.uint8).reshape(-1, BLOCK)
+        data = table.tobytes()
+    return data.ljust(saved.nbytes(count), b"\0")
+
+
+class _Full:
+    """A weight's moments as float32, as a source of bytes: unpacked where they are read."""
+
+    def __init__(self, checkpoint: Checkpoint, region: str, name: str, saved: Moments) -> None:
+        self._of, self._saved = (checkpoint, region, name, saved), saved
+        self.size = ELEMENT_BYTES * math.prod(getattr(checkpoint, region)[name].shape)
+
+    def read_at(self, offset: int, nbytes: int) -> bytes:
+        first = offset // ELEMENT_BYTES // BLOCK * BLOCK
+        count = -(-(offset + nbytes) // ELEMENT_BYTES) - first
+        numbers = self._saved.unpack(self._of[1], _saved(*self._of, first, count), count)
+        return numbers.astype("<f4").tobytes()[offset - first * ELEMENT_BYTES :][:nbytes]
+
+
+def in_full(checkpoint: Checkpoint) -> dict[str, dict[str, Tensor]]:
+    """m and v of a run as F32 tensors, however it kept them; what is packed is unpacked where it is read."""
+    saved = KINDS[kind_of(checkpoint)]
+    if not saved.packed:
+        return {region: getattr(checkpoint, region) for region in REGIONS}
+    found: dict[str, dict[str, Tensor]] = {region: {} for region in REGIONS}
+    for region in REGIONS:
+        for name, tensor in getattr(checkpoint, region).items():
+            source = _Full(checkpoint, region, name, saved)
+            found[region][name] = Tensor("F32", tuple(tensor.shape), FileRange(source, 0, source.size))
+    return found
 
 
 def _read(data: Any, offset: int, nbytes: int) -> bytes:
