@@ -60,7 +60,6 @@ class TorchGPT(Weights):
         _require(parallel, PARALLEL, "parallel")
         if saving.moments != "f32":
             raise ConfigError("torch engine", "its moments are f32", f"{saving.moments} came", "leave --moments out")
-        saving.require_fit(config)
         ranks.require_fit(config, saving)
         if threads:
             torch.set_num_threads(threads)

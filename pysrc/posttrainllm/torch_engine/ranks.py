@@ -64,6 +64,7 @@ class Ranks:
 
     def require_fit(self, config: GPTConfig, saving: Saving) -> None:
         """Raise ConfigError where the batch cannot be split over processes and micro-batches."""
+        saving.require_fit(config)
         parts = self.world * saving.micro_batches
         if config.batch % parts:
             raise ConfigError(
@@ -131,8 +132,9 @@ class Pulse:
     def asked(self) -> str:
         """As Interrupt.asked, of all processes."""
         number, self._seconds = self._ranks.agree(self._interrupt.number, time.perf_counter())
-        self._interrupt.number = number
-        return self._interrupt.asked()
+        if number:  # else one that came meanwhile would be lost: it counts before the next step
+            self._interrupt.number = number
+        return "stop" if number else ""
 
     def clock(self) -> float:
         """The leader's time at the last `asked`; alone, the time."""

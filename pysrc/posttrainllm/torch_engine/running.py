@@ -29,18 +29,22 @@ REPEATED_SECONDS = 10.0
 
 
 def run(job: Job) -> int:
-    """Do the job, and return the exit status as cli_train.run does. Raises PostTrainError in the process that prints."""
+    """Do the job, and return the exit status as cli_train.run does: of what all processes know, in the one that prints. The others
+    return 0 then, as torchrun ends all others at once where one returns another. Raises PostTrainError.
+    """
     if job.isa is not None or job.precision == "f16":
         raise ConfigError("train", "--isa and --precision f16 are the native engine's", "they came with --engine torch", "leave them out")
     ranks = Ranks.open(job.device)
     try:
         with contextlib.ExitStack() as stack:
-            return _run(job, ranks, stack)
+            status = _run(job, ranks, stack)
+        return status if ranks.leads else 0
     except PostTrainError as error:
         if ranks.leads:
             raise
-        if not was_told(error) and not isinstance(error, NonFiniteError):
-            say(f"process {ranks.rank}: {error}")
+        if was_told(error) or isinstance(error, NonFiniteError):
+            return 0
+        say(f"process {ranks.rank}: {error}")
         return 1
     finally:
         ranks.close()
@@ -68,6 +72,7 @@ def _run(job: Job, ranks: Ranks, stack: contextlib.ExitStack) -> int:
 
 
 def _model(job: Job, ranks: Ranks, config: GPTConfig, precision: str | None) -> TorchGPT:
+    ranks.first(lambda: ranks.require_fit(config, job.saving))
     return TorchGPT(config, ranks, job.saving, precision or "f32", job.parallel, job.threads)
 
 
