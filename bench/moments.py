@@ -1,4 +1,5 @@
-"""What smaller moments cost and save: `./build.sh bench moments [--presets …] [--steps N] [--seeds …] [--threads N] [--rounds N] [--out FILE]`.
+"""What smaller moments cost and save: `./build.sh bench moments [--presets …] [--steps N] [--seeds …] [--threads N] [--rounds N]
+[--device cpu|webgpu] [--out FILE]`.
 
 follow: how well sqrt(v) follows a gradient that becomes smaller, rounded to the nearest and by chance, in NumPy with the ops' own
 packing. loss: whole runs on Shakespeare, one for each seed and way, each judged on the same 131,072 tokens (runs that the JSON has
@@ -48,21 +49,21 @@ def follow(beta2: float, way: str, by_chance: bool, spread: float) -> dict:
     return {"mean": round(float(np.mean(found)), 4), "rms": round(float(np.sqrt(np.mean(np.square(found)))), 4)}
 
 
-def _model(preset: str, way: str, threads: int):
+def _model(preset: str, way: str, where: tuple[str, int]):
     from posttrainllm.model.config import GPTConfig
     from posttrainllm.model.live import GPT
     from posttrainllm.model.program import Program
     from posttrainllm.model.saving import Saving
 
-    return GPT.on(Program(GPTConfig.preset(preset), saving=Saving(moments=way)), "cpu", threads)
+    return GPT.on(Program(GPTConfig.preset(preset), saving=Saving(moments=way)), *where)
 
 
-def train(preset: str, way: str, seed: int, steps: int, threads: int) -> dict:
+def train(preset: str, way: str, seed: int, steps: int, where: tuple[str, int]) -> dict:
     """One run: its validation curve [[step, nats]…], the loss of its last 100 steps, and that on JUDGE_TOKENS."""
     from posttrainllm.data.corpus import Corpus
     from posttrainllm.train.trainer import Trainer
 
-    model, corpus = _model(preset, way, threads), Corpus.shakespeare()
+    model, corpus = _model(preset, way, where), Corpus.shakespeare()
     try:
         model.initialise(seed)
         trainer = Trainer(model, corpus, {"steps": steps, "decay_steps": steps, "seed": seed, "evaluate_every_steps": max(1, steps // 6)})
@@ -82,13 +83,13 @@ def train(preset: str, way: str, seed: int, steps: int, threads: int) -> dict:
         model.close()
 
 
-def times(preset: str, threads: int, rounds: int) -> dict:
+def times(preset: str, where: tuple[str, int], rounds: int) -> dict:
     """Milliseconds of a step of each way, the best, and the middle ratio to float32's in the same round."""
     from bench.lora import step_seconds
     from posttrainllm.data.batches import Batches
     from posttrainllm.data.corpus import Corpus
 
-    models = {way: _model(preset, way, threads) for way in WAYS}
+    models = {way: _model(preset, way, where) for way in WAYS}
     config = models["f32"].config
     tokens, _ = Batches(Corpus.shakespeare().train, config.context, config.batch, 1).next()
     seconds: dict[str, list[float]] = {way: [] for way in WAYS}
@@ -125,10 +126,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--steps", type=int, default=1200)
     parser.add_argument("--seeds", nargs="+", type=int, default=[42, 43, 44])
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", nargs="+", choices=["follow", "loss", "seconds", "memory"], default=["follow", "loss", "seconds", "memory"])
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
+    where, on = (options.device, options.threads), f"{options.threads} thread(s)" if options.device == "cpu" else options.device
     record = json.loads(options.out.read_text()) if options.out.exists() else {"follow": {}, "loss": {}, "seconds": {}, "memory": {}}
 
     def keep() -> None:
@@ -152,16 +155,16 @@ def main(arguments: list[str]) -> int:
         keep()
     if "seconds" in options.only:
         for preset in options.presets:
-            record["seconds"][f"{preset}, {options.threads} thread(s)"] = found = times(preset, options.threads, options.rounds)
+            record["seconds"][f"{preset}, {on}"] = found = times(preset, where, options.rounds)
             print(preset, found, flush=True)
         keep()
     if "loss" in options.only:
         for preset in options.presets:
             for seed in options.seeds:
                 for way in WAYS:
-                    label = f"{preset}, {options.steps} steps, seed {seed}, {way}"
+                    label = f"{preset}, {options.steps} steps, seed {seed}, {way}" + ("" if options.device == "cpu" else f", {on}")
                     if label not in record["loss"]:
-                        record["loss"][label] = train(preset, way, seed, options.steps, options.threads)
+                        record["loss"][label] = train(preset, way, seed, options.steps, where)
                         keep()
                     print(f"{label}: {record['loss'][label]['loss_nats']} ({record['loss'][label]['seconds']} s)", flush=True)
     return 0
