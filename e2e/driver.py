@@ -16,6 +16,7 @@ START = """([flag, more]) => {
   window.flag = flag && window.crossOriginIsolated ? new Int32Array(new SharedArrayBuffer(4)) : null;
   window.worker = new Worker('./worker.mjs', { type: 'module' });
   worker.onmessage = ({ data }) => {
+    if (data.buffer instanceof Blob) [window.blob, data.buffer] = [data.buffer, null]; // a large file: kept here
     if (data.buffer) data.buffer = encode(data.buffer);
     events.push(data);
   };
@@ -51,6 +52,21 @@ class Driver:
               worker.postMessage({ ...message, buffer: bytes.buffer }, [bytes.buffer]);
             }""",
             [message, None if data is None else base64.b64encode(data).decode()],
+        )
+        return self._number
+
+    def ask_with_files(self, kind: str, *paths) -> int:
+        """The same with files from the disk as File objects, as a person chooses them: {names, files}."""
+        self._number += 1
+        self.page.evaluate("document.body.append(Object.assign(document.createElement('input'), { type: 'file', multiple: true, id: 'files' }))")
+        self.page.set_input_files("#files", [str(path) for path in paths])
+        self.page.evaluate(
+            """(message) => {
+              const chosen = document.getElementById('files');
+              worker.postMessage({ ...message, names: [...chosen.files].map((file) => file.name), files: [...chosen.files] });
+              chosen.remove();
+            }""",
+            {"kind": kind, "id": self._number},
         )
         return self._number
 
