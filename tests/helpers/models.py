@@ -6,6 +6,9 @@ import numpy as np
 
 from posttrainllm.compile import Value
 from posttrainllm.compile.tape import address
+from posttrainllm.model.saving import PLAIN
+from posttrainllm.model.slots import metric_bytes, unpack_metrics
+from posttrainllm.model.steps import uploads
 from posttrainllm.model.program import DLOSS, LOSS, NORM, RECIPE, SEED, STRENGTH, Program, initial_weights, pack_recipe
 
 BETA1, BETA2, EPS, WEIGHT_DECAY, CLIP = 0.9, 0.95, 1e-8, 0.1, 1.0
@@ -40,9 +43,9 @@ def batch(config, number):
 class Model:
     """A Program on a machine. On the judge everything is float64, the recipe too."""
 
-    def __init__(self, machine, config, seed=42, adapter=None):
+    def __init__(self, machine, config, seed=42, adapter=None, saving=PLAIN):
         lora = adapter and adapter.config
-        self.machine, self.config, self.program = machine, config, Program(config, lora=lora)
+        self.machine, self.config, self.program = machine, config, Program(config, lora=lora, saving=saving)
         need = self.program.region_bytes()
         machine.allocate(need)
         start = Value(
@@ -96,8 +99,11 @@ class Model:
         self.write(RECIPE, np.array(settings)) if self._exact else self.machine.upload(
             address(RECIPE), pack_recipe(settings)
         )
-        self._feed(step, tokens, targets)
+        for place, data in uploads(step, *(np.ascontiguousarray(each, "<i4").tobytes() for each in (tokens, targets))):
+            self.machine.upload(place, data)
         self.machine.replay(self.machine.load(step.tape))
+        if step.parts > 1:
+            return unpack_metrics(self.machine.download(address(LOSS), metric_bytes(step.parts)), step.parts)
         return float(self.read(LOSS)[0]), float(self.read(NORM)[0])
 
     def gradients(self):

@@ -10,6 +10,7 @@ from ..errors import ConfigError
 
 TEXT, WHOLE, NUMBER, OBJECT, LIST, BUFFER = "text", "a whole number", "a number", "an object", "a list", "a buffer"
 FLAG = "true or false"
+SAVING = 'an object or "auto"'
 
 REQUESTS: dict[str, dict[str, str]] = {
     "corpus.bundled": {},
@@ -20,9 +21,9 @@ REQUESTS: dict[str, dict[str, str]] = {
     "tokens.save": {"of": TEXT},
     "tokens.split": {"text": TEXT + "!", "of": TEXT},
     "tokens.merges": {"of": TEXT, "search": TEXT, "first": WHOLE},
-    "plan": {"preset": TEXT, "config": OBJECT, "training": OBJECT},
+    "plan": {"preset": TEXT, "config": OBJECT, "training": OBJECT, "saving": SAVING},
     "engine.use": {"name": TEXT + "!", "precision": TEXT},
-    "train.start": {"preset": TEXT, "config": OBJECT, "training": OBJECT, "name": TEXT},
+    "train.start": {"preset": TEXT, "config": OBJECT, "training": OBJECT, "name": TEXT, "saving": SAVING},
     "train.pause": {},
     "train.resume": {},
     "train.stop": {},
@@ -47,7 +48,7 @@ REQUESTS: dict[str, dict[str, str]] = {
     "write.stop": {},
     "runs.list": {},
     "runs.open": {"run_id": TEXT + "!"},
-    "runs.continue": {"run_id": TEXT + "!", "steps": WHOLE},
+    "runs.continue": {"run_id": TEXT + "!", "steps": WHOLE, "saving": SAVING},
     "runs.rename": {"run_id": TEXT + "!", "name": TEXT + "!"},
     "runs.duplicate": {"run_id": TEXT + "!"},
     "runs.delete": {"run_id": TEXT + "!"},
@@ -107,6 +108,7 @@ _CHECKS = {
     LIST: lambda value: isinstance(value, list),
     BUFFER: lambda value: value is not None,
     FLAG: lambda value: isinstance(value, bool),
+    SAVING: lambda value: isinstance(value, dict) or value == "auto",
 }
 
 

@@ -35,13 +35,14 @@ async def _reopen(session, what: Adapter | LoRAConfig, training: bool, seed: int
     checkpoint = session.runs.last_save()
     if checkpoint is None:
         raise ConfigError("adapter", "room for it beside the model", "there is none", "save and reload the page, then open the run again")
-    program = Program(session.model.config, training, what.config if isinstance(what, Adapter) else what)
+    saving = session.model.program.saving
+    program = Program(session.model.config, training, what.config if isinstance(what, Adapter) else what, saving)
     session.require_fit("adapter", program)
     tokenizer = session.model.tokenizer
     session.drop_model()
     machine = await session.host.open_machine(sum(program.region_bytes().values()) + RESERVE_BYTES)
     try:
-        model = model_of(checkpoint, training, machine=machine, lora=what, seed=None, any_base=True)
+        model = model_of(checkpoint, training, machine=machine, lora=what, seed=None, any_base=True, saving=saving)
         model.tokenizer = tokenizer
         await session.prepare(model)
         if not isinstance(what, Adapter):

@@ -13,12 +13,15 @@ from ..errors import ConfigError, DataError, FormatError, PostTrainError, StoreE
 from ..model.config import GPTConfig
 from ..model.live import RESERVE_BYTES
 from ..model.program import Program
+from ..model.saving import PLAIN, Saving
 from ..store.bits import bytes_per_token
 from ..store.checkpoint import Checkpoint
 from ..store.runs import Run, RunInfo
+from ..train.moments import kind_of
 from ..train.snapshots import Kept
 from ..train.state import check_run, checkpoint_of, model_of, trainer_of
 from .model_files import keep_files
+from .planning import saving_for
 from .tokens import facts_of
 
 PLOTTED = ("step", "loss_nats", "gradient_norm", "learning_rate")
@@ -156,17 +159,21 @@ class Runs:
     async def _open(self, identity, run_id: str) -> None:
         await self._load(identity, run_id)
 
-    async def go_on(self, identity, run_id: str, steps: int = 500) -> None:
-        """runs.continue: so many steps more in a saved run."""
+    async def go_on(self, identity, run_id: str, steps: int = 500, saving=None) -> None:
+        """runs.continue: so many steps more in a saved run; with `saving` in so much memory."""
         if not 1 <= steps <= 10_000_000:
             raise ConfigError("continue", "a whole number of steps from 1 to 10,000,000", f"{steps} came", "change it")
         training = self._session.training
         self._session.refuse_when_busy("continue")
-        if self.held_id != run_id or training.trainer is None or training.trainer.model is not self._session.model:
-            await self._load(identity, run_id, to_train=True)
+        live = self.held_id == run_id and training.trainer is not None and training.trainer.model is self._session.model
+        if live and isinstance(saving, dict):
+            now = training.trainer.model.program.saving
+            live = saving_for(self._session, training.trainer.model.config, saving, now) == now
+        if not live:
+            await self._load(identity, run_id, to_train=True, saving=saving)
         await training.launch(identity, training.trainer.step + steps)
 
-    async def _load(self, identity, run_id: str, to_train: bool = False) -> None:
+    async def _load(self, identity, run_id: str, to_train: bool = False, saving=None) -> None:
         session = self._session
         session.refuse_when_busy("open")
         held = self._held if self.held_id == run_id else None
@@ -182,7 +189,7 @@ class Runs:
             check_run(checkpoint, corpus)  # before the live model goes
             note = session.engines.follow(checkpoint) if corpus is not None and checkpoint.resumable else ""
             before = session.engine
-            await self._bring_up(checkpoint, corpus)
+            await self._bring_up(checkpoint, corpus, saving)
         except BaseException:
             if run is not held:
                 run.close()
@@ -195,11 +202,13 @@ class Runs:
             session.engines.tell()
         await session.adapters.tell()
 
-    async def _bring_up(self, checkpoint: Checkpoint, corpus: Corpus | None) -> None:
+    async def _bring_up(self, checkpoint: Checkpoint, corpus: Corpus | None, saving=None) -> None:
         """Make the checkpoint the live model; with its text and moments also the trainer."""
         session = self._session
         going_on = corpus is not None and checkpoint.resumable
-        program = Program(GPTConfig.from_dict(checkpoint.config), going_on)
+        config = GPTConfig.from_dict(checkpoint.config)
+        chosen = saving_for(session, config, saving, Saving(moments=kind_of(checkpoint))) if going_on else PLAIN
+        program = Program(config, going_on, saving=chosen)
         session.require_fit("open", program)
         need = sum(program.region_bytes().values()) + RESERVE_BYTES
         session.training.trainer = None
@@ -208,7 +217,7 @@ class Runs:
         machine = await session.host.open_machine(need)
         try:
             if going_on:
-                trainer = trainer_of(checkpoint, corpus, machine=machine)
+                trainer = trainer_of(checkpoint, corpus, machine=machine, saving=chosen)
                 await session.prepare(trainer.model)
                 session.training.trainer, session.model = trainer, trainer.model
                 session.corpus = corpus

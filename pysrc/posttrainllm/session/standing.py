@@ -69,8 +69,9 @@ def trainer_on(session) -> Trainer | None:
 async def settle_on(session, machine, standing: Standing) -> None:
     """Make it the live model on `machine`, and go on with its run or tune."""
     checkpoint, trainer = standing.checkpoint, standing.trainer
+    saving = trainer.model.program.saving if trainer is not None else None
     if standing.tune is not None:
-        model = model_of(checkpoint, True, machine=machine, lora=adapter_of(standing.tune), seed=None, any_base=True)
+        model = model_of(checkpoint, True, machine=machine, lora=adapter_of(standing.tune), seed=None, any_base=True, saving=saving)
         model.tokenizer = trainer.model.tokenizer
         await session.prepare(model)
         session.tuning.adopt(session.tuning.resumed(standing.tune, model))
@@ -81,7 +82,7 @@ async def settle_on(session, machine, standing: Standing) -> None:
         await session.prepare(model)
         session.model = model
     elif trainer is not None:
-        made = trainer_of(checkpoint, trainer.corpus, machine=machine)
+        made = trainer_of(checkpoint, trainer.corpus, machine=machine, saving=saving)
         await session.prepare(made.model)
         made.until = trainer.until
         session.training.adopt(made)

@@ -37,7 +37,7 @@ class Training(Job):
             "settings": self.settings,
         }
 
-    async def start(self, identity, preset=None, config=None, training=None, name=None) -> None:
+    async def start(self, identity, preset=None, config=None, training=None, name=None, saving=None) -> None:
         """train.start: a new model from the settings, on the present corpus."""
         session = self._session
         session.refuse_when_busy("train")
@@ -50,7 +50,7 @@ class Training(Job):
         corpus.check(chosen)
         session.runs.let_go()
         self.trainer = None
-        model = await session.make_model(chosen)
+        model = await session.make_model(chosen, saving)
         model.tokenizer = tokenizer
         model.initialise(settings["seed"])
         self.trainer = Trainer(model, corpus, settings)
@@ -78,6 +78,7 @@ class Training(Job):
             steps=until,
             engine=session.engine | {"description": trainer.model.machine.description},
             memory=trainer.model.memory(),
+            saving=trainer.model.program.saving.to_dict(),
         )
         if trainer.step == 0:
             await self.save()  # a run that is cut off in its first minute can be opened too
