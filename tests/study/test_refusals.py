@@ -131,6 +131,9 @@ def test_what_is_read_or_replaced_is_named(model):
         study.run(model, SHORT, "logits", ["embed"])
     with pytest.raises(ShapeError, match="embed takes what broadcasts"):
         study.run(model, SHORT, "logits", {"embed": {}})
+    for what in (np.zeros(5), [[1, 2], [3]], "x", {}, study.Change(add=np.zeros(5)), study.Change([[1, 2], [3]])):
+        with pytest.raises(ShapeError, match="embed takes what broadcasts"):
+            study.changed(model, {"embed": what}).logits(SHORT)
     with pytest.raises(ConfigError, match="what is one of heads"):
         study.ablate(model, SHORT, [1])
     with pytest.raises(ConfigError, match="a run's folder"):

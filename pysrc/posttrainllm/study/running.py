@@ -204,9 +204,8 @@ def _fitting(place: Place, what, shape: tuple[int, ...]):
     try:
         return np.broadcast_to(np.asarray(what, np.float64 if place.derived else np.float32), shape)
     except (ValueError, TypeError) as error:
-        raise ShapeError(
-            f"study: {place.address} takes what broadcasts to {list(shape)}; {list(np.shape(what))} came. NaN leaves a number as it is."
-        ) from error
+        came = list(what.shape) if isinstance(what, np.ndarray) else f"{what!r:.60}"
+        raise ShapeError(f"study: {place.address} takes what broadcasts to {list(shape)}; {came} came. NaN leaves a number as it is.") from error
 
 
 def scores_of(q, k):

@@ -67,7 +67,10 @@ def _by_position(config, address: str, what) -> bool:
     parts = (what.factor, what.add) if isinstance(what, Change) else (what,)
     if place.derived or what is None or any(map(callable, parts)):
         return False
-    shapes = [np.shape(part) for part in parts]
+    try:
+        shapes = [np.shape(part) for part in parts]
+    except ValueError:  # rows of several lengths: refused when it is put there
+        return False
     return all(len(shape) < len(place.dims) or shape[-len(place.dims)] == 1 for shape in shapes)
 
 
