@@ -131,6 +131,26 @@ def test_a_reader_that_knows_the_map_finds_the_moments(machine):
         assert np.allclose(values, expected, rtol=1e-6, atol=0)
 
 
+class Absent:
+    """NumPy where it is not loaded."""
+
+    def __getattr__(self, name):
+        raise ModuleNotFoundError("No module named 'numpy'")
+
+
+@pytest.mark.parametrize("kind", SMALLER)
+def test_a_page_saves_and_goes_on_without_numpy(machine, kind, monkeypatch):
+    run = trainer_on(machine, kind, ODD)
+    list(run.run(3))
+    wanted, expected = state_bytes(run.model), SafeTensors(checkpoint_of(run, "a run").to_bytes()).tensors
+    monkeypatch.setattr("posttrainllm.train.moments.np", Absent())
+    checkpoint = saved(run)
+    found = SafeTensors(checkpoint.to_bytes()).tensors
+    assert {name: bytes(each.view()) for name, each in found.items()} == {name: bytes(each.view()) for name, each in expected.items()}
+    resumed = trainer_of(checkpoint, text(), machine=open_once("cpu-1"))
+    assert state_bytes(resumed.model) == wanted
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_run_s_moments_can_be_read_in_full(machine, kind):
     """As float32 tensors for whoever keeps no others, from any byte on."""

@@ -210,6 +210,8 @@ class Runs:
         chosen = saving_for(session, config, saving, Saving(moments=kind_of(checkpoint))) if going_on else PLAIN
         program = Program(config, going_on, saving=chosen)
         session.require_fit("open", program)
+        if going_on and chosen.moments != kind_of(checkpoint):
+            await session.host.load_numpy()  # moments become others with it
         need = sum(program.region_bytes().values()) + RESERVE_BYTES
         session.training.trainer = None
         session.drop_model()

@@ -33,9 +33,22 @@ class _Part:
 
     def read_at(self, offset: int, nbytes: int) -> bytes:
         low, high = offset // self._each, -(-(offset + nbytes) // self._each)
-        table = np.frombuffer(self._blocks.read_at(low * BLOCK_BYTES, (high - low) * BLOCK_BYTES), np.uint8).reshape(-1, BLOCK_BYTES)
-        data = table[:, self._first : self._first + self._each].tobytes()
-        return data[offset - low * self._each :][:nbytes]
+        raw = bytes(self._blocks.read_at(low * BLOCK_BYTES, (high - low) * BLOCK_BYTES))
+        data = bytearray((high - low) * self._each)
+        _copy_columns(raw, BLOCK_BYTES, self._first, data, self._each, 0)
+        return bytes(data[offset - low * self._each :][:nbytes])
+
+
+def _copy_columns(source: bytes, width: int, first: int, target: bytearray, other: int, at: int) -> None:
+    """Columns of one table of bytes, from `first` on, into another's from `at` on: all that the narrower one has."""
+    count = min(width, other)
+    try:
+        columns = np.frombuffer(source, np.uint8).reshape(-1, width)[:, first : first + count]
+    except ImportError:  # a page that trains has not loaded NumPy: a column at a time, slower
+        for byte in range(count):
+            target[at + byte :: other] = source[first + byte :: width]
+    else:
+        np.frombuffer(target, np.uint8).reshape(-1, other)[:, at : at + count] = columns
 
 
 def tensors_of(model: GPT) -> dict[str, dict[str, Tensor]]:
@@ -76,8 +89,8 @@ def require_scales(checkpoint: Checkpoint) -> None:
             blocks = -(-math.prod(codes[name].shape) // BLOCK)
             if tensor.dtype != "F32" or tuple(tensor.shape) != (blocks,) or tensor.nbytes != ELEMENT_BYTES * blocks:
                 _refuse(f"{prefix}{name} is F32 [{blocks}]", f"it is {quote(tensor.dtype)} {quote(list(tensor.shape))}")
-            numbers = np.frombuffer(tensor.view(), "<f4")
-            if not ((numbers >= 0) & np.isfinite(numbers)).all():
+            numbers = tensor.view().cast("B").cast("f")
+            if not math.isfinite(sum(numbers)) or min(numbers) < 0:
                 _refuse(f"the scales of {prefix}{name} are numbers from 0 on", "one is not")
 
 
@@ -114,10 +127,10 @@ def _saved(checkpoint: Checkpoint, region: str, name: str, saved: Moments, first
     if saved.name == "8bit":
         blocks = -(-count // BLOCK)
         scales = _read(getattr(checkpoint, f"{region}_scale")[name].data, first // BLOCK * ELEMENT_BYTES, blocks * ELEMENT_BYTES)
-        table = np.zeros((blocks, BLOCK_BYTES), np.uint8)
-        table[:, :ELEMENT_BYTES] = np.frombuffer(scales, np.uint8).reshape(-1, ELEMENT_BYTES)
-        table[:, ELEMENT_BYTES:] = np.frombuffer(data.ljust(blocks * BLOCK, b"\0"), np.uint8).reshape(-1, BLOCK)
-        data = table.tobytes()
+        raw, codes = bytearray(blocks * BLOCK_BYTES), data.ljust(blocks * BLOCK, b"\0")
+        _copy_columns(scales, ELEMENT_BYTES, 0, raw, BLOCK_BYTES, 0)
+        _copy_columns(codes, BLOCK, 0, raw, BLOCK_BYTES, ELEMENT_BYTES)
+        data = bytes(raw)
     return data.ljust(saved.nbytes(count), b"\0")
 
 
