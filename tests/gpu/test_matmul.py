@@ -86,7 +86,8 @@ def check(device, name, sizes, constants, chunks=1, epilogue=0):
     chunks = -(-depth // chunk)
     vectors = {f"VECTORS_{x}": shape[1] % 4 == 0 for x, shape in (("A", a_shape), ("B", b_shape), ("OUT", out_shape))}
     whole = out_shape[0] * out_shape[1] + (out_shape[1] if name == "linear_backward_weight" else 0)
-    numbers |= {"chunk": chunk, "chunks": chunks, "whole": whole // (4 if vectors["VECTORS_OUT"] else 1)}
+    numbers |= {"chunk": chunk, "chunks": chunks, "first_chunk": 0, "whole": whole // (4 if vectors["VECTORS_OUT"] else 1)}
+    numbers["line"] = sizes.get("V", 0)
     given = tuple(
         sorted((constants | vectors | {"SPLIT": chunks > 1} | ({"EPILOGUE": epilogue} if epilogue else {})).items())
     )
