@@ -24,7 +24,7 @@ export function hold(event) {
 export const of = (kind) => held.get(kind);
 const find = (id) => document.getElementById(id);
 const MARKS = { ' ': '␣', '\n': '⏎', '\t': '⇥', '\r': '␍' };
-export const visible = (text) => text.replace(/[ \n\t\r]/g, (each) => MARKS[each]);
+export const visible = (text) => text.replace(/[\x00-\x20\x7f]/g, (each) => MARKS[each] ?? `\\x${each.charCodeAt(0).toString(16).padStart(2, '0')}`);
 
 /** The largest of one row of an array [rows…, n], as JSON: [index, value], largest first. */
 export function strongest(kind, name, row, most) {

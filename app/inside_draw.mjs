@@ -110,7 +110,7 @@ export function watchHeat(ask) {
   const again = () => { if (map.seen && of(PATTERN[0])) { heat(map.head, map.at[0]); of(PATTERN[0]).arrays.pattern.shape.length && document.querySelectorAll('canvas[data-head]').forEach((each) => thumbnail(each.id, Number(each.dataset.head))); } };
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', again);
   let wide = 0;
-  new ResizeObserver(([{ contentRect: { width } }]) => { if (width && width !== wide) { wide = width; again(); } }).observe(find('attention-map-box'));
+  new ResizeObserver(([{ contentRect: { width } }]) => { if (width && width !== wide) { wide = width; again(); centred(); } }).observe(find('attention-map-box'));
 }
 
 function show(at, pinned) {
@@ -130,6 +130,13 @@ function shape(tag, attributes, words) {
   for (const [name, given] of Object.entries(attributes)) made.setAttribute(name, given);
   if (words !== undefined) made.textContent = words;
   return made;
+}
+
+let centre = 0; // of the token that the lines begin at
+
+function centred() {
+  const box = find('attention-lines-box');
+  box.scrollLeft = centre - box.clientWidth / 2;
 }
 
 /** Lines from a position to those it looks at, as wide as what it takes from each; choose(position) where a token is pressed. */
@@ -161,6 +168,6 @@ export function lines(head, position, choose) {
     parts.push(token);
   });
   drawing.replaceChildren(...parts);
-  const box = find('attention-lines-box');
-  box.scrollLeft = middle[position] - box.clientWidth / 2;
+  centre = middle[position];
+  centred();
 }

@@ -45,8 +45,16 @@ def test_the_same_as_on_the_cpu_engine(driver):  # noqa: F811
         if "numbers" in event:
             assert other["numbers"] == pytest.approx(event["numbers"], rel=TOLERANCE, abs=TOLERANCE), kind
     assert on_gpu["next"]["probability"] == pytest.approx(on_cpu["next"]["probability"], rel=TOLERANCE)
+    assert on_gpu["lens"]["loss_nats"] == pytest.approx(on_cpu["lens"]["loss_nats"], rel=TOLERANCE)
     for kind, scores in on_cpu["heads"]["scores"].items():
-        assert on_gpu["heads"]["scores"][kind][0] == pytest.approx(scores[0], abs=TOLERANCE), kind
+        assert len(scores) == on_cpu["heads"]["layers"] == len(on_gpu["heads"]["scores"][kind])
+        for layer, row in enumerate(scores):
+            assert on_gpu["heads"]["scores"][kind][layer] == pytest.approx(row, abs=TOLERANCE), (kind, layer)
+
+    # The run kept its snapshots on the CPU engine; the lens goes through them beside the GPU, which has the live model.
+    sharpened = driver.call("inside.sharpening", "inside.sharpening", text=TEXT)
+    assert sharpened["steps"] == [0, 12] and len(sharpened["loss_nats"]) == 2
+    assert sharpened["loss_nats"][-1] == pytest.approx(on_gpu["lens"]["loss_nats"], rel=TOLERANCE)
 
     # While a run goes on that GPU: between its steps, with steps before and after.
     driver.ask("train.extend", steps=20)
@@ -56,3 +64,11 @@ def test_the_same_as_on_the_cpu_engine(driver):  # noqa: F811
     assert looked["flow"]["numbers"] != on_gpu["flow"]["numbers"]
     stopped = driver.wait("stopped")
     assert (stopped["reason"], stopped["step"]) == ("finished", 32)
+
+    # Trained on the GPU from its first step on, it keeps them too, after whichever step of some together is the first from 16 on.
+    start(driver, 20)
+    assert driver.wait("stopped")["reason"] == "finished"
+    sharpened = driver.call("inside.sharpening", "inside.sharpening", text=TEXT)
+    assert len(sharpened["steps"]) == 3 and 16 <= sharpened["steps"][1] < 20 and (sharpened["damaged"], sharpened["adapter"]) == ([], False)
+    first, *later = (losses[-1] for losses in sharpened["loss_nats"])
+    assert first > 5 and max(later) < first - 1

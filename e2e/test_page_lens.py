@@ -78,6 +78,15 @@ def test_how_the_lens_sharpened(open_page):
     expect(page.locator("#lens-sharpened-box")).to_be_hidden()
 
 
+def test_what_has_no_shape_is_seen(open_page):
+    page = looking(open_page, "lens")
+    page.evaluate("document.getElementById('inside-text').value = 'a\\x02b\\x7f'; document.getElementById('inside-text').dispatchEvent(new Event('input'))")
+    expect(page.locator("#inside-strip button")).to_have_text(["a", "\\x02", "b", "\\x7f"])
+    expect(page.locator("#lens-readout")).to_be_visible()
+    page.locator("#lens-cells tbody tr").last.locator("td").nth(1).click()
+    expect(page.locator("#lens-readout")).to_contain_text("After “\\x02” at position 1")
+
+
 def test_a_run_without_snapshots_says_why(open_page):
     page = looking(open_page, "lens", {"unkept": True})
     page.click("#lens-sharpened-box summary")

@@ -13,8 +13,8 @@ _MARKS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 
 
 def visible(piece):
-    """A token with its blanks to be seen."""
-    return "".join([_MARKS.get(letter, letter) for letter in piece])
+    """A token with its blanks to be seen, and characters that have no shape as their bytes."""
+    return "".join([_MARKS.get(letter) or ("\\x{:02x}".format(ord(letter)) if ord(letter) < 32 or ord(letter) == 127 else letter) for letter in piece])
 
 
 def spoken(piece):
