@@ -84,7 +84,8 @@ def train(preset: str, way: str, seed: int, steps: int, where: tuple[str, int]) 
 
 
 def times(preset: str, where: tuple[str, int], rounds: int) -> dict:
-    """Milliseconds of a step of each way, the best, and the middle ratio to float32's in the same round."""
+    """Milliseconds of a step of each way, the best, of the clock and of CPU time (which other work disturbs less), and the middle ratio
+    to float32's in the same round."""
     from bench.lora import step_seconds
     from posttrainllm.data.batches import Batches
     from posttrainllm.data.corpus import Corpus
@@ -93,17 +94,24 @@ def times(preset: str, where: tuple[str, int], rounds: int) -> dict:
     config = models["f32"].config
     tokens, _ = Batches(Corpus.shakespeare().train, config.context, config.batch, 1).next()
     seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+    cpu: dict[str, list[float]] = {way: [] for way in WAYS}
     try:
         for model in models.values():
             model.initialise(42)
         for _ in range(rounds + 1):
             for way, model in models.items():
-                seconds[way].append(step_seconds(model, tokens, 5)[0])
+                wall, busy = step_seconds(model, tokens, 5)
+                seconds[way].append(wall)
+                cpu[way].append(busy)
     finally:
         for model in models.values():
             model.close()
-    ratios = {way: [a / b for a, b in zip(seconds[way][1:], seconds["f32"][1:])] for way in WAYS}
-    return {way: {"ms": round(1e3 * min(seconds[way]), 2), "ratio": round(statistics.median(ratios[way]), 3)} for way in WAYS}
+    found = {}
+    for way in WAYS:
+        ratios = {name: [a / b for a, b in zip(each[way][1:], each["f32"][1:])] for name, each in (("ratio", seconds), ("cpu_ratio", cpu))}
+        found[way] = {"ms": round(1e3 * min(seconds[way]), 2), "cpu_ms": round(1e3 * min(cpu[way]), 2)}
+        found[way] |= {name: round(statistics.median(each), 3) for name, each in ratios.items()}
+    return found
 
 
 def memory() -> dict:
