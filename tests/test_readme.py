@@ -1,7 +1,11 @@
 """The README's fenced blocks run as they stand, in order, in one folder that holds text.txt; only the sizes are smaller here."""
 
+import importlib.util
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +22,7 @@ README = Path(__file__).parent.parent / "README.md"
 BLOCKS = re.findall(r"^```(sh|python)\n(.*?)^```$", README.read_text("utf-8"), re.MULTILINE | re.DOTALL)
 SMALLER = ((r"--preset \w+", "--preset tiny --batch 4"), (r"--steps \d+", "--steps 3"), (r'create\("\w+"', 'create("tiny"'), (r"steps=\d+", "steps=3"),
            (r"--tokens \d+", "--tokens 5"), (r"tokens=\d+", "tokens=5"))  # fmt: skip
+TORCH = importlib.util.find_spec("torch") is not None
 LETTERS = "etaoinshrdlucmfw"
 
 
@@ -33,6 +38,12 @@ def text():
     return "\n".join(" ".join(words[at : at + 9]) for at in range(0, len(words), 9))
 
 
+def run(arguments):
+    """torchrun, on CPUs."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", *arguments]
+    subprocess.run(command, check=True, timeout=120, env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"})
+
+
 def test_the_blocks_run_as_they_stand(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text(text())
@@ -46,7 +57,11 @@ def test_the_blocks_run_as_they_stand(tmp_path, monkeypatch):
             continue
         for line in block.replace("\\\n", " ").splitlines():
             program, *arguments = shlex.split(line, comments=True) or [""]
-            assert program in ("posttrainllm", ""), line
-            if program:
+            assert program in ("posttrainllm", "torchrun", ""), line
+            if ("torch" in line and not TORCH) or not program:
+                continue
+            if program == "torchrun":
+                run(arguments)
+            else:
                 call(*arguments)
     assert names["check"]["the run"].verdict.kind == "no sign", "three steps teach nothing by heart"

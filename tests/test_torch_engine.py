@@ -24,6 +24,7 @@ from posttrainllm.torch_engine import adamw, initial
 from posttrainllm.torch_engine.model import TorchGPT
 from posttrainllm.torch_engine.ranks import Ranks
 from posttrainllm.train.files import hold_run
+from posttrainllm.train.moments import in_full
 from posttrainllm.train.schedule import recipe
 from posttrainllm.train.settings import training_settings
 from posttrainllm.train.trainer import Trainer
@@ -222,3 +223,14 @@ def test_a_process_more_than_there_are_devices(monkeypatch):
 def test_nothing_else_imports_torch():
     code = "import sys, posttrainllm.cli, posttrainllm.cli_train, posttrainllm.session.core; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize("moments", ["bf16", "8bit"])
+def test_a_run_of_smaller_moments_goes_on_with_them_in_full(text, tmp_path, moments):  # noqa: F811
+    given = [*text, "--out", tmp_path / "run", "--threads", 1]
+    train(*given, *TINY, "--moments", moments, "--steps", 5)
+    with hold_run(tmp_path / "run") as run:
+        wanted = {name: bytes(tensor.view()) for name, tensor in in_full(run.load())["m"].items()}
+    train(*given, "--resume", "--engine", "torch", "--steps", 5)
+    with hold_run(tmp_path / "run") as run:
+        assert {name: bytes(tensor.view()) for name, tensor in run.load().m.items()} == wanted

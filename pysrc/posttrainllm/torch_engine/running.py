@@ -17,6 +17,7 @@ from ..model.config import GPTConfig
 from ..store.checkpoint import Checkpoint
 from ..store.runs import Run
 from ..train.checks import checked, require_same_text, run_state
+from ..train.moments import in_full
 from ..train.state import stand
 from ..train.trainer import Trainer
 from ..waiting import now
@@ -78,7 +79,7 @@ def _model(job: Job, ranks: Ranks, config: GPTConfig, precision: str | None) -> 
 
 def _resumed(job: Job, ranks: Ranks, held: Run | None) -> Trainer:
     """The run, wherever it was trained before. The leader reads; the others get all but the tensors at once, and those one by one."""
-    checkpoint = ranks.first(lambda: _to_resume(job, held), lambda it: replace(it, weights={}, m={}, v={}))
+    checkpoint = ranks.first(lambda: _to_resume(job, held), lambda it: replace(it, weights={}, m={}, v={}, m_scale={}, v_scale={}))
     corpus = corpus_of(job, checkpoint)
     require_same_text(checkpoint, corpus)
     settings, cursor, standing = run_state(checkpoint, GPTConfig.from_dict(checkpoint.config))
@@ -88,7 +89,7 @@ def _resumed(job: Job, ranks: Ranks, held: Run | None) -> Trainer:
     config, tokenizer = GPTConfig.from_dict(checkpoint.config), _tokenizer(checkpoint)
     model = _model(job, ranks, config, job.precision or (kept if kept in PRECISIONS else "f32"))
     model.tokenizer = tokenizer
-    spread(ranks, model, {"params": checkpoint.weights, "m": checkpoint.m, "v": checkpoint.v})
+    spread(ranks, model, {"params": checkpoint.weights, **in_full(checkpoint)})
     trainer = Trainer(model, corpus, settings, step=checkpoint.step, cursor=cursor)
     stand(trainer, checkpoint, standing)
     refuse_another(job.tokenizer, job.bpe, trainer.corpus)
