@@ -114,3 +114,30 @@ def test_each_view_of_a_model_just_trained(open_page):
     page.click("#tab-train")
     page.click("#train-stop")
     phase(page, "ended")
+
+
+def test_a_long_map_is_stopped_while_it_is_made(open_page):
+    """The worker hears of it between two passes, not after the last."""
+    page = open_page()
+    page.context.set_default_timeout(REAL_MS)
+    page.check("#preset-medium", force=True)
+    page.fill("#setting-steps", "2")
+    page.click("#train-start")
+    phase(page, "ended")
+    page.click("#tab-inside")
+    page.fill("#inside-text", TEXT[:100])
+    expect(page.locator("#inside-strip button")).to_have_count(100, timeout=REAL_MS)
+    page.check("#inside-view-change", force=True)
+    expect(page.locator("#change-cells td")).to_have_count(16, timeout=REAL_MS)
+    page.evaluate(
+        """() => new MutationObserver(() => { if (!document.getElementById('change-stop').hidden) document.getElementById('change-stop').click(); })
+          .observe(document.getElementById('change-stop'), { attributes: true })"""
+    )
+    page.select_option("#change-what", "residual")
+    expect(page.locator("#inside-status")).to_have_text("Stopped: there is no map.", timeout=REAL_MS)
+    made, of = (int(each) for each in re.findall(r"\d+", page.text_content("#change-progress-says")))
+    assert 0 < made < of == 400
+    expect(page.locator("#change-result")).to_be_hidden()
+    page.select_option("#change-what", "heads")
+    expect(page.locator("#change-cells td")).to_have_count(16, timeout=REAL_MS)
+    expect(page.locator("#change-result")).to_be_visible()
