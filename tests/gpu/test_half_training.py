@@ -19,7 +19,7 @@ from posttrainllm.model.program import DLOSS, LOSS, NORM
 from posttrainllm.model.webgpu_check import check_now
 
 from tests.gpu.half import fresh_state, half, read_buffer, set_state  # noqa: F401
-from tests.gpu.test_training import EVEN, ODD, Run
+from tests.gpu.test_training import EVEN, OTHER, ODD, Run
 
 pytestmark = pytest.mark.native_only(reason="wgpu-py drives the GPU here; e2e does in the browser")
 HALF_EPS = 2.0**-11
@@ -40,7 +40,7 @@ def compare(name, got, expected, near):
     return error / allowed
 
 
-@pytest.mark.parametrize("config", [ODD, EVEN], ids=["odd", "even"])
+@pytest.mark.parametrize("config", [ODD, EVEN, OTHER], ids=["odd", "even", "a head of its own, exact gelu"])
 def test_logits_and_every_gradient(half, config):
     mine, judge, near = (
         Run(half, config),

@@ -28,6 +28,7 @@ from posttrainllm.waiting import now
 ODD = GPTConfig(layers=2, channels=21, heads=3, context=13, vocabulary=29, batch=3)
 EVEN = GPTConfig(layers=1, channels=32, heads=2, context=37, vocabulary=64, batch=2)
 SMALL = GPTConfig.preset("small", batch=2)
+OTHER = GPTConfig(layers=2, channels=24, heads=3, context=13, vocabulary=29, batch=3, tied=False, activation="gelu", hidden=52)
 
 
 def recipe_of(number):
@@ -80,7 +81,7 @@ class Run:
         return np.frombuffer(self.machine.download(*each.address(name)), "<f4").astype(np.float64)
 
 
-@pytest.mark.parametrize("config", [ODD, EVEN, SMALL], ids=["odd", "even", "small"])
+@pytest.mark.parametrize("config", [ODD, EVEN, SMALL, OTHER], ids=["odd", "even", "small", "a head of its own, exact gelu"])
 def test_logits_and_every_gradient(gpu, config):
     mine, judge, near = (
         Run(gpu, config),
@@ -94,7 +95,7 @@ def test_logits_and_every_gradient(gpu, config):
     for run in (mine, judge, near):
         run.train(1)
     names = [parameter.name for parameter in Layout.of(config).parameters]
-    assert len(names) == 4 + 12 * config.layers
+    assert len(names) == 4 + 12 * config.layers + (not config.tied)
     for name in names:
         _compare(name, *(run.read(run.step, name) for run in (mine, judge, near)))
 
