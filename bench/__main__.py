@@ -3,7 +3,7 @@
 Parts: steps (training step beside PyTorch and jax-js), memory, gemm, python (its share of a step), page, and with --recipe
 three minutes of training in the tab. A whole run, not quick, is the record bench/results/bench.json; others go to bench/.out/.
 Others measure one thing each: `bench gpu …` the GPU engine, `bench decode …` writing, `bench bpe …` the tokenizer, `bench lora …` tuning,
-`bench masks …` what a rule costs a token, `bench sae …` features of a trained model, `bench moments …` smaller moments,
+`bench masks …` what a rule costs a token, `bench sae …` features of a trained model, `bench moments …` smaller moments, `bench memory …` a step's beside PyTorch's,
 `bench torchrun …` several GPUs, and `bench recipe …` searches for the training recipe.
 """
 
@@ -24,7 +24,7 @@ from bench.child import Child
 HERE = Path(__file__).parent
 RECORD = HERE / "results" / "bench.json"
 PARTS = ("gemm", "steps", "memory", "python", "page")
-OTHERS = ("recipe", "decode", "gpu", "bpe", "lora", "masks", "sae", "moments", "torchrun")
+OTHERS = ("recipe", "memory", "decode", "gpu", "bpe", "lora", "masks", "sae", "moments", "torchrun")
 NOISY_CORES = 0.3
 """More than this busy with other work before any part, and the record calls itself noisy."""
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.native_only(reason="the command line is native")
 
 FIELDS = {
     "start": set(
-        "name step steps parameters config training corpus tokenizer device engine threads memory warnings at".split()
+        "name step steps parameters config training corpus tokenizer device engine threads memory saving warnings at".split()
     ),
     "step": {"step", "loss_nats", "gradient_norm", "learning_rate", "tokens", "seconds", "bits_per_byte"},
     "eval": {"step", "validation_loss_nats", "best", "seconds", "bits_per_byte"},

@@ -11,7 +11,7 @@ import typer
 
 from . import __version__
 from .cli_options import (
-    AnyBaseOption, BatchOption, Device, DeviceOption, Engine, EngineOption, IsaOption, JsonOption, MicroBatchesOption, Number, Parallel,
+    AnyBaseOption, BatchOption, Device, DeviceOption, Engine, EngineOption, IsaOption, JsonOption, MemoryOption, MicroBatchesOption, MomentsOption, Number, Parallel,
     ParallelOption, Precision, PrecisionOption, PresetOption, RecomputeOption, RunPrecisionOption, Text, ThreadsOption, TrainDevice,
     TrainDeviceOption, Whole, friendly, size,
 )  # fmt: skip
@@ -50,6 +50,7 @@ class Stage(str, Enum):
     graph = "graph"
     plan = "plan"
     tape = "tape"
+    memory = "memory"
 
 
 class Pass(str, Enum):
@@ -121,13 +122,15 @@ def train(
     snapshots: Annotated[bool, typer.Option("--snapshots", help="Keep the weights of up to seven steps in --out: the start, then powers of two.")] = False,
     engine: EngineOption = Engine.native,
     parallel: ParallelOption = Parallel.ddp,
-    micro_batches: MicroBatchesOption = 1,
-    recompute: RecomputeOption = 0,
+    micro_batches: MicroBatchesOption = None,
+    recompute: RecomputeOption = None,
+    moments: MomentsOption = None,
+    memory: MemoryOption = None,
     isa: IsaOption = None,
 ) -> int:
     """Train a GPT on a text. Ctrl-C stops after the present step and saves."""
+    from .cli_memory import Asked
     from .cli_train import Job, run
-    from .model.saving import Saving
 
     given = locals()
     sizes = {key: given[key] for key in ("layers", "channels", "heads", "context", "batch") if given[key] is not None}
@@ -155,7 +158,7 @@ def train(
             snapshots,
             engine.value,
             parallel.value,
-            Saving(micro_batches, recompute),
+            Asked.of(micro_batches, recompute, moments and moments.value, memory),
         )
     )
 
@@ -244,12 +247,18 @@ def bench(
     batch: BatchOption = None,
     as_json: JsonOption = False,
     precision: PrecisionOption = Precision.f32,
+    micro_batches: MicroBatchesOption = None,
+    recompute: RecomputeOption = None,
+    moments: MomentsOption = None,
+    memory: MemoryOption = None,
     isa: IsaOption = None,
 ) -> None:
     """Measure whole training steps: forward, backward, clip, AdamW."""
+    from .cli_memory import Asked
     from .cli_run import bench as measure
 
-    measure(preset or "medium", device.value, threads, isa, precision.value, steps, warmup_steps, batch, as_json)
+    asked = Asked.of(micro_batches, recompute, moments and moments.value, memory)
+    measure(preset or "medium", device.value, threads, isa, precision.value, steps, warmup_steps, batch, as_json, asked)
 
 
 @app.command()
@@ -259,12 +268,18 @@ def explain(
     stage: Annotated[Stage, typer.Option(help="How far compiled.")] = Stage.graph,
     of: Annotated[Pass, typer.Option("--pass", help="Which of the model's tapes.")] = Pass.step,
     batch: BatchOption = None,
+    micro_batches: MicroBatchesOption = None,
+    recompute: RecomputeOption = None,
+    moments: MomentsOption = None,
+    memory: MemoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print a stage of the compiled model: every node, address or record, with totals."""
+    """Print a stage of the compiled model: every node, address or record, with totals; or its memory, and what each way of saving costs."""
+    from .cli_memory import Asked
     from .cli_run import explain as show
 
-    show(preset or "medium", stage.value, of.value, batch, as_json)
+    asked = Asked.of(micro_batches, recompute, moments and moments.value, memory)
+    show(preset or "medium", stage.value, of.value, batch, as_json, asked)
 
 
 from . import cli_exchange, cli_lora, cli_memorise, cli_tune  # noqa: E402, F401 - add their commands; here, since they take `app` and the options from above

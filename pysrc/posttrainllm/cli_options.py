@@ -49,6 +49,14 @@ class Parallel(str, Enum):
     fsdp = "fsdp"
 
 
+class Moments(str, Enum):
+    """How AdamW's moments are kept."""
+
+    f32 = "f32"
+    bf16 = "bf16"
+    eight = "8bit"
+
+
 class TrainPrecision(str, Enum):
     """Those of `train`, whose torch engine has one more."""
 
@@ -109,8 +117,18 @@ RunPrecisionOption = Annotated[
 TrainDeviceOption = Annotated[TrainDevice, typer.Option("--device", help="Where: cuda is the torch engine's, webgpu the native one's.")]
 EngineOption = Annotated[Engine, typer.Option("--engine", help="torch: the same run in PyTorch (pip install 'posttrainllm[torch]'), also under torchrun.")]
 ParallelOption = Annotated[Parallel, typer.Option("--parallel", help="Under torchrun: ddp holds the model in every process, fsdp shares it out.")]
-MicroBatchesOption = Annotated[int, typer.Option("--micro-batches", min=1, help="Parts in which a batch goes through, to need less memory.")]
-RecomputeOption = Annotated[int, typer.Option("--recompute", min=0, help="Blocks whose activations are computed again for the backward.")]
+MicroBatchesOption = Annotated[
+    Whole, typer.Option("--micro-batches", min=1, help="Parts in which a batch goes through, to need less memory.", show_default="1")
+]
+RecomputeOption = Annotated[
+    Text, typer.Option("--recompute", help="Blocks whose activations are computed again for the backward, or auto: as few as fit.", show_default="0")
+]
+MomentsOption = Annotated[
+    Moments | None, typer.Option("--moments", help="How AdamW's moments are kept.", show_default="f32, or what the run has")
+]
+MemoryOption = Annotated[
+    Text, typer.Option("--memory", help="Memory to train in (3G, 512M): the cheapest way that fits is chosen.", show_default="the machine's")
+]
 BatchOption = Annotated[Whole, size("batch")]
 IsaOption = Annotated[Text, typer.Option("--isa", hidden=True)]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]

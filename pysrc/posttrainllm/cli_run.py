@@ -13,6 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from . import __version__
+from .cli_memory import Asked
+from .cli_memory import tables as memory_tables
 from .cli_output import emit, say
 from .cli_places import adapter_at
 from .compile import explain as tables
@@ -23,6 +25,7 @@ from .errors import ConfigError
 from .model.config import GPTConfig
 from .model.live import GPT
 from .model.program import Pass, Program, evaluation, forward, initial_weights, training_step
+from .model.saving import Saving
 from .ops.normal import GOLDEN, mix
 from .train.ahead import Ahead
 from .train.files import opened
@@ -170,15 +173,17 @@ def bench(
     warmup_steps: int,
     batch: int | None,
     as_json: bool,
+    asked: Asked,
 ) -> None:
     """Print the median step: ms, tokens/s and GFLOP/s, with what was measured and where."""
     config = GPTConfig.preset(preset, **({} if batch is None else {"batch": batch}))
-    model = GPT.on(Program(config), device, threads, isa, precision)
+    saving = asked.saving(config)
+    model = GPT.on(Program(config, saving=saving), device, threads, isa, precision)
     try:
         model.initialise(42)
         trainer = Trainer(model, Corpus("letters", _letters(max(1 << 16, 32 * config.context))))
         seconds, facts = measure(trainer, steps, warmup_steps)
-        flops, median = model.program.step.plan.graph.flops(), statistics.median(seconds)
+        flops, median = model.program.step.flops(), statistics.median(seconds)
         result = {
             "preset": preset,
             "device": model.machine.name,
@@ -186,6 +191,7 @@ def bench(
             "threads": getattr(model.machine, "threads", 1),
             "parameters": config.parameter_count(),
             "config": config.to_dict(),
+            "saving": saving.to_dict(),
             "steps": steps,
             "warmup_steps": warmup_steps,
             "ms_per_step": 1e3 * median,
@@ -227,14 +233,15 @@ def _letters(count: int) -> bytes:
     return bytes(97 + mix(i * GOLDEN) % 26 for i in range(count))
 
 
-def explain(preset: str, stage: str, of: str, batch: int | None, as_json: bool) -> None:
-    """Print the tables of one stage of one of a preset's tapes."""
+def explain(preset: str, stage: str, of: str, batch: int | None, as_json: bool, asked: Asked) -> None:
+    """Print the tables of one stage of one of a preset's tapes, or of its memory."""
     config = GPTConfig.preset(preset, **({} if batch is None else {"batch": batch}))
-    made = _pass(config, of)
+    made = _pass(config, of, asked.saving(config)) if stage != "memory" else None
     shown = {
         "graph": lambda: tables.explain_graph(made.plan.graph),
         "plan": lambda: tables.explain_plan(made.plan),
         "tape": lambda: tables.explain_tape(made.tape),
+        "memory": lambda: memory_tables(config, asked),
     }[stage]()
     for table in shown:
         if as_json:
@@ -243,7 +250,9 @@ def explain(preset: str, stage: str, of: str, batch: int | None, as_json: bool) 
             print(tables.text(table))
 
 
-def _pass(config: GPTConfig, of: str) -> Pass:
+def _pass(config: GPTConfig, of: str, saving: Saving) -> Pass:
     if of == "writing":
         return forward(config, 1, config.context)
-    return {"step": training_step, "evaluation": evaluation, "initial": initial_weights}[of](config)
+    if of == "initial":
+        return initial_weights(config, saving=saving)
+    return {"step": training_step, "evaluation": evaluation}[of](config, saving=saving)

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from .cli_interrupt import Interrupt, until_broken
+from .cli_memory import Asked
 from .cli_output import output_for, say, trained
 from .cli_places import writable
 from .cli_tokenize import asked_for, fewer_than_asked, refuse_another
@@ -18,11 +19,12 @@ from .errors import ConfigError, DeviceUnavailableError, NonFiniteError, PostTra
 from .model.config import GPTConfig
 from .model.live import GPT
 from .model.program import Program
-from .model.saving import PLAIN, Saving
+from .model.saving import Saving
 from .store.checkpoint import Checkpoint
 from .store.runs import Run
 from .train.files import hold_run, write_checkpoint
 from .train.history import newest_step
+from .train.moments import kind_of
 from .train.reports import Report, SaveFailedReport, SnapshotReport, StepReport, StoppedReport
 from .train.settings import training_settings
 from .train.snapshots import Kept
@@ -55,7 +57,12 @@ class Job:
     snapshots: bool = False
     engine: str = "native"
     parallel: str = "ddp"
-    saving: Saving = PLAIN
+    asked: Asked = Asked()
+
+    @property
+    def saving(self) -> Saving:
+        """For an engine that leaves nothing to choose. Raises ConfigError."""
+        return self.asked.plainly()
 
 
 def run(job: Job) -> int:
@@ -105,7 +112,7 @@ def planned(job: Job) -> tuple[GPTConfig, dict, Corpus]:
 
 
 def _begun(job: Job, config: GPTConfig, settings: dict, corpus: Corpus) -> Trainer:
-    model = GPT.on(Program(config, saving=job.saving), job.device, job.threads, job.isa, job.precision or "f32")
+    model = GPT.on(Program(config, saving=job.asked.saving(config)), job.device, job.threads, job.isa, job.precision or "f32")
     try:
         model.tokenizer = corpus.tokenizer
         model.initialise(settings["seed"])
@@ -181,10 +188,13 @@ def reach(job: Job, trainer: Trainer) -> None:
 def _going_on(job: Job, checkpoint: Checkpoint) -> Trainer:
     """The run on its engine, in the precision it was trained in unless another is asked for; in single precision, with a
     sentence, where the engine has no other."""
-    corpus, kept = corpus_of(job, checkpoint), saved_precision(checkpoint)
+    corpus, kept, saving = corpus_of(job, checkpoint), saved_precision(checkpoint), None
+    if not job.asked.nothing:
+        saving = job.asked.saving(GPTConfig.from_dict(checkpoint.config), moments=kind_of(checkpoint))
 
     def on(precision: str | None) -> Trainer:
-        return trainer_of(checkpoint, corpus, device=job.device, threads=job.threads, isa=job.isa, precision=precision)
+        how = {"device": job.device, "threads": job.threads, "isa": job.isa}
+        return trainer_of(checkpoint, corpus, precision=precision, saving=saving, **how)
 
     try:
         trainer = on(job.precision)
@@ -340,6 +350,7 @@ def _facts(job: Job, trainer: Trainer) -> dict:
         "engine": model.machine.description,
         "threads": getattr(model.machine, "threads", 1),
         "memory": model.program.memory(),
+        "saving": model.program.saving.to_dict(),
         "warnings": _advice(trainer) + fewer_than_asked(job.bpe, corpus.tokenizer),
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }

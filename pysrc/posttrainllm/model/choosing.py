@@ -7,7 +7,7 @@ Smaller moments change what is learned: they are offered, and never chosen here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -82,15 +82,17 @@ def divisors(batch: int) -> list[int]:
     return [parts for parts in range(1, batch + 1) if batch % parts == 0]
 
 
-def cheapest(config: GPTConfig, fits: Fits, start: Saving = PLAIN, parts: bool = True) -> Saving | None:
-    """The first Saving that fits, with the moments of `start`; None where none does. parts=False leaves batches whole."""
-    if fits(replace(start, micro_batches=1, recompute=0)):
-        return replace(start, micro_batches=1, recompute=0)
-    for micro_batches in divisors(config.batch) if parts else [1]:
-        most = replace(start, micro_batches=micro_batches, recompute=config.layers)
-        if not fits(most) and not fits(replace(most, recompute=0)):
+def cheapest(config: GPTConfig, fits: Fits, start: Saving = PLAIN, parts: Sequence[int] = (), blocks: int | None = None) -> Saving | None:
+    """The first Saving that fits, with the moments of `start`; None where none does. `parts`: in how many a batch may go through
+    (default: any number that divides it); blocks: how many are computed again, where that is settled."""
+    for micro_batches in parts or divisors(config.batch):
+        least = replace(start, micro_batches=micro_batches, recompute=blocks or 0)
+        if fits(least):
+            return least
+        most = replace(least, recompute=config.layers)
+        if blocks is not None or not fits(most):
             continue
-        low, high = 0, config.layers
+        low, high = 1, config.layers
         while low < high:
             middle = (low + high) // 2
             if fits(replace(most, recompute=middle)):
@@ -102,15 +104,24 @@ def cheapest(config: GPTConfig, fits: Fits, start: Saving = PLAIN, parts: bool =
 
 
 def choose_saving(
-    config: GPTConfig, lora: LoRAConfig | None = None, limit_bytes: int | None = None, *, start: Saving = PLAIN, parts: bool = True
+    config: GPTConfig,
+    lora: LoRAConfig | None = None,
+    limit_bytes: int | None = None,
+    *,
+    start: Saving = PLAIN,
+    parts: Sequence[int] = (),
+    blocks: int | None = None,
 ) -> Saving:
-    """The cheapest Saving with which training fits limit_bytes, in the order above; moments stay as `start` has them.
+    """The cheapest Saving with which training fits limit_bytes, in the order above; moments stay as `start` has them, and what is
+    given of `parts` and `blocks` (see cheapest) as it is.
 
     Raises ConfigError (E-CONFIG-PLAN), with what would fit, where none does.
     """
-    found = cheapest(config, within(config, lora, limit_bytes), start, parts)
+    for each in parts:
+        Saving(each, blocks or 0).require_fit(config)
+    found = cheapest(config, within(config, lora, limit_bytes), start, parts, blocks)
     if found is None:
-        raise refusal(config, lora, start, limit_bytes)
+        raise refusal(config, lora, replace(start, micro_batches=(parts or (1,))[0], recompute=blocks or 0), limit_bytes)
     return found
 
 
@@ -123,7 +134,7 @@ def choices(config: GPTConfig, lora: LoRAConfig | None = None, fits: Fits | None
         fits = within(config, lora, None)
     some = Saving(recompute=config.layers)
     if fits(some):
-        some = cheapest(config, fits, parts=False) or some
+        some = cheapest(config, fits, parts=[1]) or some
         some = some if some.recompute else Saving(recompute=config.layers)
     split = next((Saving(parts) for parts in divisors(config.batch)[1:] if fits(Saving(parts))), Saving(config.batch))
     named = {"plain": PLAIN, "bf16": Saving(moments="bf16"), "8bit": Saving(moments="8bit"), "micro_batches": split, "recompute": some}
