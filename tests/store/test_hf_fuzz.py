@@ -16,6 +16,7 @@ pytest.importorskip("hypothesis", reason="hypothesis is not among Pyodide's pack
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.native_only(reason="its bounds on time and memory are CPython's; the code is the same")
 BOUNDED = settings(max_examples=200, deadline=None, derandomize=True)
 FILES = folder_of(checkpoint(OTHER, BPE))
 SETTINGS = json.loads(FILES["config.json"])
