@@ -73,6 +73,12 @@ async function worthwhile(site) {
 function host(pyodide, site) {
   return {
     open_engine: (bytes, threads, wide) => openEngine({ base: BASE, bytes, threads, wide }),
+    room: async () => {
+      try {
+        const { quota, usage } = await navigator.storage.estimate();
+        return quota - usage;
+      } catch { return undefined; }
+    },
     memory_64: () => memory64 || (hasMemory64() && self.crossOriginIsolated === true ? 'yes' : 'never'),
     most_bytes: (bytes, wide) => mostBytes(bytes, self.crossOriginIsolated === true, wide),
     default_threads: () => (self.crossOriginIsolated ? Math.max(1, Math.min(8, navigator.hardwareConcurrency || 1)) : 1),

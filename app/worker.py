@@ -211,6 +211,10 @@ class PageHost(Host):
     async def sweep_texts(self, wanted: set[str]) -> None:
         await host.sweep_texts(json.dumps(sorted(wanted)))
 
+    async def room_bytes(self) -> int | None:
+        room = await host.room()
+        return None if room is None else int(room)
+
     async def texts_bytes(self) -> int:
         return int(await host.texts_bytes())
 

@@ -10,6 +10,8 @@ from tools import debian, downloads, paths, runtime, venv
 from tools.shell import BuildError, run, say
 
 KINDS = ("native", "pyodide", "browser")
+LARGE = "large"
+"""Behemoth in Chromium: only where it is named, since it takes some 12 GB of memory, 15 GB of disk and several minutes."""
 PEERS = ("peers-cpu", "peers")
 NO_TESTS = 5  # pytest's exit code when it found none
 
@@ -17,7 +19,7 @@ NO_TESTS = 5  # pytest's exit code when it found none
 def split(arguments: list[str]) -> tuple[list[str], list[str]]:
     """The kinds named at the start (all when none is), and the rest, which goes to pytest."""
     count = 0
-    while count < len(arguments) and arguments[count] in KINDS:
+    while count < len(arguments) and arguments[count] in (*KINDS, LARGE):
         count += 1
     return arguments[:count] or list(KINDS), arguments[count:]
 
@@ -25,7 +27,7 @@ def split(arguments: list[str]) -> tuple[list[str], list[str]]:
 def steps(arguments: list[str]) -> list:
     kinds, _ = split(arguments)
     wanted = [("A Vulkan driver", vulkan), ("PyTorch, transformers, peft, gguf", test_peers)] if "native" in kinds else []
-    return wanted + ([("Chromium", browser)] if {"browser", "pyodide"} & set(kinds) else [])
+    return wanted + ([("Chromium", browser)] if {"browser", "pyodide", LARGE} & set(kinds) else [])
 
 
 def vulkan() -> bool:
@@ -86,13 +88,13 @@ def environment() -> dict[str, str]:
     return {**os.environ, **told, "PATH": ":".join(path)}
 
 
-def call(command: list[str]) -> int:
+def call(command: list[str], told: dict[str, str] | None = None) -> int:
     say("\n$ " + " ".join(str(part).replace(str(paths.REPO) + "/", "") for part in command))
-    return subprocess.run(command, cwd=paths.REPO, env=environment()).returncode
+    return subprocess.run(command, cwd=paths.REPO, env=environment() | (told or {})).returncode
 
 
-def pytest(folder: str, more: list[str]) -> int:
-    return call([str(venv.python()), "-m", "pytest", folder, *more])
+def pytest(folder: str, more: list[str], told: dict[str, str] | None = None) -> int:
+    return call([str(venv.python()), "-m", "pytest", folder, *more], told)
 
 
 def native(more: list[str]) -> int:
@@ -117,10 +119,15 @@ def browser_tests(more: list[str]) -> int:
     return pytest("e2e", more)
 
 
+def large(more: list[str]) -> int:
+    """Behemoth trains, saves and goes on; what was measured goes into bench/results/behemoth.json."""
+    return pytest("e2e/test_behemoth.py", ["-s", *more], {"PTL_LARGE": "1"})
+
+
 def main(arguments: list[str]) -> int:
     """Run the kinds asked for, all of them even after a failure; 0 only when each passed. pytest has the last line."""
     kinds, more = split(arguments)
-    runs = {"native": native, "pyodide": pyodide, "browser": browser_tests}
+    runs = {"native": native, "pyodide": pyodide, "browser": browser_tests, LARGE: large}
     codes = {kind: runs[kind](more) for kind in kinds}
     failed = {kind: code for kind, code in codes.items() if code}
     if failed:

@@ -16,8 +16,9 @@ USAGE = """usage: ./build.sh COMMAND [OPTIONS]
   build                 setup, then make dist/, the whole product for any static host
   serve [--port N] [--no-headers] [--path /sub/]
                         build, then serve dist/ on localhost
-  test [native|pyodide|browser ...]
-                        build, then run the tests (all three kinds unless named)
+  test [native|pyodide|browser|large ...]
+                        build, then run the tests (the first three kinds unless named; large: behemoth in Chromium, with
+                        some 12 GB of memory, 15 GB of disk and several minutes)
   bench [ARGS]          setup, then measure; one JSON
   train [ARGS]          setup, then `posttrainllm train ARGS`
   clean [--all]         remove what was built here; --all the cache folder as well

@@ -47,6 +47,11 @@ class Job:
         """Whether it is in progress (paused or not)."""
         return self._reports is not None
 
+    @property
+    def save_pause_seconds(self) -> float:
+        """From the end of a save to the next one."""
+        return max(self.save_every_seconds, SAVE_SHARE * self._save_seconds)
+
     def _emit(self, kind: str, **fields) -> None:
         self._session.emit(self.prefix + kind, **fields)
 
@@ -116,7 +121,7 @@ class Job:
         if self.active and seconds:
             await self.live_sample.after_steps(seconds)
             await self._look_back()
-            if time.perf_counter() - self._saved >= max(self.save_every_seconds, SAVE_SHARE * self._save_seconds):
+            if time.perf_counter() - self._saved >= self.save_pause_seconds:
                 await self.save()
         return True
 

@@ -12,6 +12,9 @@ from ..model.program import LOSS, Program, training_step
 from ..model.saving import PLAIN, Saving
 from ..train.settings import default_learning_rate, training_settings
 
+LARGE_SAVE_BYTES = 1 << 30
+"""A browser is asked whether it has room from here on."""
+
 
 class Planning:
     """Answers `plan`, by the speed that the engine in use has shown."""
@@ -51,6 +54,7 @@ class Planning:
                 corpus.check(chosen)
             except DataError as error:
                 warnings.append(str(error))
+        warnings += await room_warnings(session.host, memory["weights_bytes"] + memory["moments_bytes"])
         step_tokens = chosen.batch * chosen.context
         session.emit(
             "planned",
@@ -70,6 +74,18 @@ class Planning:
             passes_over_corpus=corpus and settings["steps"] * step_tokens / max(1, len(corpus.train)),
             warnings=warnings,
         )
+
+
+async def room_warnings(host, save_bytes: int) -> list[str]:
+    """What to know of the disk before a run whose saves take so many bytes. What a browser says of it is not always so: a warning
+    and no more, for the write that fails is the truth."""
+    room = await host.room_bytes() if save_bytes >= LARGE_SAVE_BYTES else None
+    if room is None or room >= 2 * save_bytes:
+        return []
+    told = f"A save of this run takes {save_bytes / 1e9:.1f} GB, and the browser says that it has room for {room / 1e9:.1f} GB"
+    if room < save_bytes:
+        return [f"{told}: it could not be saved here. Free disk space, or delete other runs."]
+    return [f"{told}. Two are kept, in turn: where there is no room for the second, the run goes on unsaved and the first stays."]
 
 
 def saving_for(session, config: GPTConfig, asked, start: Saving = PLAIN) -> Saving:
