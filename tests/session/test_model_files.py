@@ -128,3 +128,27 @@ async def test_while_a_run_goes_an_import_waits_in_the_list(asker):
     assert any(row["run_id"] == listed["imported"] and not row["live"] for row in listed["runs"])
     asker.ask("train.stop")
     assert (await asker.wait("stopped"))["step"] > 0
+
+
+@scenario
+async def test_an_imported_model_is_trained_on_as_a_whole(asker):
+    """A new run begins with its weights and in its tokens, and goes on like any other; the import stays as it was."""
+    await given(asker, by_hand(OTHER))
+    first = (await asker.wait("opened"))["run_id"]
+    asker.ask("corpus.text", text=TEXT, name="hamlet")
+    asker.ask("train.start", base=first, training=QUICK | {"steps": 6, "learning_rate": 1e-3})
+    started = await asker.wait("started")
+    assert started["config"] == OTHER.to_dict() and started["tokenizer"]["name"] == "bpe" and started["name"] == "imported model, on hamlet"
+    assert started["run_id"] != first
+    stopped = await asker.wait("stopped")
+    losses = [row for event in asker.events if event["kind"] == "step" for row in event["rows"]]
+    assert stopped["step"] == 6 and losses
+    assert any(not np.array_equal(array, arrays(OTHER)[name].reshape(-1)) for name, array in weights_of(asker).items())
+    await asker.call("runs.continue", "started", run_id=started["run_id"], steps=2)
+    assert (await asker.wait("stopped"))["step"] == 8
+    await asker.call("runs.open", "opened", run_id=first)
+    assert all(np.array_equal(array, arrays(OTHER)[name].reshape(-1)) for name, array in weights_of(asker).items())
+    await asker.call("train.start", "started", base=first, training=QUICK | {"steps": 1, "learning_rate": 0.0, "weight_decay": 0.0})
+    await asker.wait("stopped")
+    assert all(np.array_equal(array, arrays(OTHER)[name].reshape(-1)) for name, array in weights_of(asker).items()), "the weights it began with"
+    assert "exists" in (await asker.call("train.start", "failed", base="nothing"))["message"]

@@ -23,7 +23,7 @@ REQUESTS: dict[str, dict[str, str]] = {
     "tokens.merges": {"of": TEXT, "search": TEXT, "first": WHOLE},
     "plan": {"preset": TEXT, "config": OBJECT, "training": OBJECT, "saving": SAVING},
     "engine.use": {"name": TEXT + "!", "precision": TEXT},
-    "train.start": {"preset": TEXT, "config": OBJECT, "training": OBJECT, "name": TEXT, "saving": SAVING},
+    "train.start": {"preset": TEXT, "config": OBJECT, "training": OBJECT, "name": TEXT, "base": TEXT, "saving": SAVING},
     "train.pause": {},
     "train.resume": {},
     "train.stop": {},

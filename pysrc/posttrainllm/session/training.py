@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import time
 
+from ..backends.bpe import prepare
 from ..errors import ConfigError, StoreError
+from ..train.checks import checked
 from ..train.settings import training_settings
 from ..train.snapshots import Kept
+from ..train.state import set_weights
 from ..train.trainer import Trainer
 from .job import Job
 from .messages import finite
@@ -37,27 +40,44 @@ class Training(Job):
             "settings": self.settings,
         }
 
-    async def start(self, identity, preset=None, config=None, training=None, name=None, saving=None) -> None:
-        """train.start: a new model from the settings, on the present corpus."""
+    async def start(self, identity, preset=None, config=None, training=None, name=None, saving=None, base=None) -> None:
+        """train.start: a new model from the settings, on the present corpus. With `base`, a saved run's id, it begins with the weights
+        of that one, and has its sizes and tokens: the way on for a model from elsewhere."""
         session = self._session
         session.refuse_when_busy("train")
         if session.corpus is None:
             session.corpus = await session.host.bundled_corpus()
-        await session.tokens.ready()
-        chosen = session.config_of(preset, config)
+        if base is None:
+            await session.tokens.ready()
+            chosen, label = session.config_of(preset, config), f"{session.corpus.name}, {preset or 'custom'}"
+            corpus, tokenizer = session.tokens.text(), session.tokens.tokenizer
+        else:
+            chosen, tokenizer, label = await self._of_base(base)
+            corpus = session.corpus if tokenizer.name == "bytes" else session.corpus.tokens(tokenizer)
         settings = training_settings(training, chosen.channels)
-        corpus, tokenizer = session.tokens.text(), session.tokens.tokenizer
         corpus.check(chosen)
         session.runs.let_go()
         self.trainer = None
         model = await session.make_model(chosen, saving)
         model.tokenizer = tokenizer
         model.initialise(settings["seed"])
+        if base is not None:
+            async with session.runs.store.held(base) as run:
+                set_weights(model, run.load().weights)
         self.trainer = Trainer(model, corpus, settings)
-        label = name or f"{session.corpus.name}, {preset or 'custom'}"
+        label = name or label
         await session.runs.hold_new(label, identity)
         await session.keep_text(session.corpus)
         await self.launch(identity, settings["steps"])
+
+    async def _of_base(self, run_id: str):
+        """(config, tokenizer, what a run from it is called) of a saved run. Raises ConfigError for one of an adapter."""
+        await prepare()  # its tokenizer may be one that an engine runs
+        async with self._session.runs.store.held(run_id) as run:
+            config, tokenizer, lora = checked(run.load(), False)
+            if lora is not None:
+                raise ConfigError("train", "the base is a whole model", "the run of an adapter came", "merge it into its base first")
+            return config, tokenizer, f"{run.name}, on {self._session.corpus.name}"
 
     async def launch(self, identity, until: int) -> None:
         """Begin turning: announce the run and train to step `until`."""
