@@ -8,6 +8,7 @@ from posttrainllm.backends.gpu import tiles
 from posttrainllm.backends.webgpu_browser import open_webgpu
 from posttrainllm.errors import DeviceError
 from posttrainllm.model.config import GPTConfig
+from posttrainllm.model.held import predicted
 from posttrainllm.model.live import GPT
 from posttrainllm.model.program import Program
 
@@ -62,6 +63,8 @@ async def run(asked: str) -> str:
         "norms": [norm for _, norm in rows],
         "gradients": gradients, "progress": seen[-1], "dispatches": len(loaded.lowered.dispatches), "prepare_seconds": prepare_seconds,
     }  # fmt: skip
+    if asked.get("weights"):
+        answer |= await kept(machine, model)
     answer["refused"] = [
         message for source in asked.get("sources", []) if (message := await refusal(machine.engine, source))
     ]
@@ -77,6 +80,19 @@ async def run(asked: str) -> str:
         except DeviceError as error:
             answer["lost"] = error.code
     return json.dumps(answer)
+
+
+async def kept(machine, model) -> dict:
+    """Weights as a save reads them, in how many buffers they lie, and memory as it was foreseen, as told, and as buffers have it."""
+    foreseen = predicted(model.program, machine.predictor)
+    await model.fetch()
+    weights = b"".join(model.weight_view(name).to_bytes() for name in model.weight_names())
+    model.set_weight_bytes("wte.weight", model.weight_bytes("wte.weight"))
+    again = await machine.download_async(*model.weight_address("wte.weight"))
+    return {
+        "weights": weights.hex(), "again": weights.startswith(again), "parts": len(machine._memory.cuts.parts.get(0, (0,))),
+        "foreseen": foreseen, "memory": model.memory(),
+    }  # fmt: skip
 
 
 async def timed(asked: dict, config: GPTConfig, queue) -> dict:

@@ -122,3 +122,17 @@ def test_training_through_pyodide_and_dawn(monkeypatch):
         assert np.sqrt(((got - expected) ** 2).mean()) <= allowed < 0.01 * scale, name
     assert answer["progress"][0] == answer["progress"][1] > 10
     assert answer["lost"] == "E-DEVICE-LOST"
+
+
+def test_regions_in_several_buffers_through_pyodide_and_dawn():
+    """Bits of one buffer; a save reads all of them; and memory is as it was foreseen."""
+    config = GPTConfig(2, 48, 3, 32, 256, 1)
+    rng = np.random.default_rng(4)
+    steps = [[rng.integers(0, 256, 32).tolist(), rng.integers(0, 256, 32).tolist()] for _ in range(4)]
+    question = {"config": config.to_dict(), "steps": steps, "recipes": [RECIPE] * 4, "gradients": ["wte.weight"], "quick": True, "weights": True}
+    whole, cut = ask(question), ask(question | {"clamp": {"maxBufferSize": 100_000, "maxStorageBufferBindingSize": 65_536}})
+    assert whole["parts"] == 1 and cut["parts"] > 2 and whole["again"] and cut["again"]
+    assert all(whole[name] == cut[name] for name in ("losses", "norms", "gradients", "weights"))
+    for answer in (whole, cut):
+        held = answer["memory"]
+        assert all(abs(held[kind] - answer["foreseen"][kind]) <= 0.05 * held["total_bytes"] for kind in held), answer["memory"]
