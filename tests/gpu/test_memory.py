@@ -4,6 +4,8 @@ import time
 
 import numpy as np
 import pytest
+from posttrainllm.errors import ConfigError
+from posttrainllm.model import held, live
 from posttrainllm.model.config import GPTConfig
 from posttrainllm.model.held import predicted
 from posttrainllm.model.live import GPT
@@ -96,3 +98,19 @@ def test_a_prediction_is_quick(monkeypatch, name):
     machine, began = fake_machine(monkeypatch), time.process_time()
     predicted(Program(GPTConfig.preset(name)), machine.predictor)
     assert time.process_time() - began < 2.0
+
+
+@pytest.mark.native_only(reason="the fake device stands in for wgpu-py's")
+def test_a_limit_chooses_by_what_the_gpu_would_hold(monkeypatch):
+    """Not by the CPU engines' plan, which is less."""
+    config = GPTConfig.preset("medium")
+    monkeypatch.setattr(live, "open_machine", lambda *_: fake_machine(monkeypatch))
+    plain = predicted(Program(config), fake_machine(monkeypatch).predictor)["total_bytes"]
+    assert GPT.create(config, device="webgpu", memory_bytes=plain).program.saving == Saving()
+    made = GPT.create(config, device="webgpu", memory_bytes=plain - 1)
+    assert made.program.saving.recompute == 1 and made.memory()["total_bytes"] < plain
+    with pytest.raises(ConfigError, match="no more than 10,000,000 bytes of this GPU"):
+        GPT.create(config, device="webgpu", memory_bytes=10_000_000)
+    monkeypatch.setattr(held, "available_bytes", lambda: 50_000_000)
+    with pytest.raises(ConfigError, match=f"need {plain:,}"):
+        GPT.create(config, device="webgpu")

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..errors import ConfigError, DeviceLimitError
+from .choosing import cheapest
+from .config import GPTConfig
+from .lora import LoRAConfig
+from .memory import available_bytes
 from .program import Program
+from .saving import PLAIN, Saving
 from .steps import row_bytes
 
 Predictor = Callable[..., dict[str, int]]
@@ -28,3 +34,35 @@ def split(program: Program, found: dict[str, int]) -> dict[str, int]:
     passing -= passing * kept // max(1, need["arena"])
     changed = {"activations_bytes": found["activations_bytes"] - passing, "scratch_bytes": found["scratch_bytes"] + passing}
     return found | changed
+
+
+def require_room(program: Program, machine) -> None:
+    """Raise before anything is made where a GPU has not the room: DeviceLimitError for what must lie in one piece; ConfigError where a
+    CPU plays the GPU, and its memory is too small (what a real one has nobody says)."""
+    need, limit = predicted(program, machine.predictor)["total_bytes"], available_bytes()
+    if machine.software and limit is not None and need > limit:
+        config = program.config
+        raise ConfigError(
+            "model", f"weights, gradients, moments and activations fit the {limit:,} bytes that can be had",
+            f"{config.parameter_count():,} parameters with a batch of {config.batch} need {need:,}",
+            "choose a smaller model or batch, or memory_bytes, which chooses what saves memory", code="E-CONFIG-PLAN",
+        )
+
+
+def choose_on(machine, config: GPTConfig, lora: LoRAConfig | None, limit_bytes: int, start: Saving = PLAIN) -> Saving:
+    """choosing.choose_saving by what this machine would hold. Raises ConfigError where nothing fits; closes the machine then."""
+
+    def fits(saving: Saving) -> bool:
+        try:
+            return predicted(Program(config, True, lora, saving), machine.predictor)["total_bytes"] <= limit_bytes
+        except DeviceLimitError:
+            return False
+
+    found = cheapest(config, fits, start)
+    if found is None:
+        machine.close()
+        raise ConfigError(
+            "model", f"training takes no more than {limit_bytes:,} bytes of this GPU", "none of what saves memory is enough",
+            "choose a smaller model, batch or context", code="E-CONFIG-PLAN",
+        )
+    return found

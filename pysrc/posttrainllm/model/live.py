@@ -6,6 +6,7 @@ import math
 import struct
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 from ..backends.base import Machine
 from ..compile.tape import address
@@ -17,7 +18,7 @@ from .adapted import Adapted
 from .choosing import choose_saving
 from .config import GPTConfig
 from .exchange import Exchange
-from .held import split
+from .held import choose_on, require_room, split
 from .memory import RESERVE_BYTES, available_bytes, need_bytes, require_fit  # noqa: F401 - the session imports the reserve from here
 from ..waiting import now
 from .past import Past
@@ -71,22 +72,27 @@ class GPT(Adapted, Exchange, Weights):
         config = GPTConfig.preset(model) if isinstance(model, str) else model
         if tokenizer is not None:
             config = replace(config, vocabulary=tokenizer.vocabulary)
-        saving = saving or PLAIN
+        saving, machine = saving or PLAIN, None
         if memory_bytes is not None and training:
-            saving = choose_saving(config, None, memory_bytes, start=saving)
-        made = cls.on(Program(config, training, saving=saving), device, threads, precision=precision)
+            machine = open_machine(device, threads, 0, None, precision) if device == "webgpu" else None
+            chosen = choose_saving if machine is None else partial(choose_on, machine)
+            saving = chosen(config, None, memory_bytes, start=saving)
+        made = cls.on(Program(config, training, saving=saving), device, threads, precision=precision, machine=machine)
         made.tokenizer = tokenizer or made.tokenizer
         made.initialise(seed)
         return made
 
     @classmethod
     def on(
-        cls, program: Program, device: str = "auto", threads: int | None = None, isa: str | None = None, precision: str = "f32"
+        cls, program: Program, device: str = "auto", threads: int | None = None, isa: str | None = None, precision: str = "f32", machine=None
     ) -> GPT:
-        """The program's model on a new machine, with weights all zero. Raises as `create`."""
-        require_fit(program, available_bytes(), 2 if device == "reference" else 1)
-        machine = open_machine(device, threads, need_bytes(program), isa, precision)
+        """The program's model on a new machine (or on this one, which nothing is on), with weights all zero. Raises as `create`."""
+        if device != "webgpu":
+            require_fit(program, available_bytes(), 2 if device == "reference" else 1)
+        machine = machine or open_machine(device, threads, need_bytes(program), isa, precision)
         try:
+            if device == "webgpu":
+                require_room(program, machine)
             return cls(program.config, machine, program)
         except BaseException:
             machine.close()
