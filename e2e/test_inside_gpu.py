@@ -72,3 +72,15 @@ def test_the_same_as_on_the_cpu_engine(driver):  # noqa: F811
     assert len(sharpened["steps"]) == 3 and 16 <= sharpened["steps"][1] < 20 and (sharpened["damaged"], sharpened["adapter"]) == ([], False)
     first, *later = (losses[-1] for losses in sharpened["loss_nats"])
     assert first > 5 and max(later) < first - 1
+
+    # What a search for features took of the GPU is given back; the model answers, is looked into and trains on after it.
+    before = looks(driver)["lens"]["numbers"]
+    found = driver.call("features.train", "features.trained", features=64, k=4, steps=20)
+    assert (found["features"], found["training"]["step"], found["step"]) == (64, 20, 20) and found["recovered"]["tokens"] > 0
+    rows = driver.call("features.list", "features.list", count=3)["rows"]
+    one = driver.call("features.feature", "features.feature", index=rows[0]["index"])
+    assert one["contexts"][0]["activations"][one["contexts"][0]["at"]] == pytest.approx(rows[0]["most"], rel=TOLERANCE)
+    assert looks(driver)["lens"]["numbers"] == before
+    driver.ask("train.extend", steps=10)
+    assert driver.wait("features.outdated")["outdated"]
+    assert driver.wait("stopped")["step"] == 30

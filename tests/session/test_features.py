@@ -245,6 +245,23 @@ async def test_the_rows_it_learned_from_are_let_go_before_it_looks_through_the_t
 
 
 @scenario
+async def test_what_a_search_took_of_the_engine_is_given_back(asker):
+    await asker.trained()
+    machine = asker.session.model.machine
+    before = machine.memory()["total_bytes"]
+    largest = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(machine, "replay", lambda tape, made=machine.replay: (largest.append(machine.memory()["total_bytes"]), made(tape)))
+        await found(asker)
+    assert max(largest) > before + (1 << 19) and machine.memory()["total_bytes"] < before + (1 << 18)
+    text = asker.session.model.generate("To be", 20, temperature=0)
+    first = (await asker.call("features.list", "features.list", count=1))["rows"][0]
+    one = await asker.call("features.feature", "features.feature", index=first["index"])
+    assert one["contexts"][0]["activations"][one["contexts"][0]["at"]] == pytest.approx(first["most"], rel=1e-4)
+    assert asker.session.model.generate("To be", 20, temperature=0) == text
+
+
+@scenario
 async def test_a_model_that_names_no_text_is_read_on_the_one_under_text(asker):
     await asker.trained()
     session = asker.session

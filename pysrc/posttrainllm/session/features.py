@@ -82,6 +82,7 @@ class Features:
 
     async def _steps(self, model, corpus, own: bool, address: str, made) -> AsyncIterator[dict]:
         """All of it, in pieces of work; each gives a `features.progress`, the last a `features.trained`."""
+        from ..study.passes import release_async
         from ..study.recovery import Judge
         from ..study.sparse import reading_async, trainer_on, windows
         from ..study.survey import Survey
@@ -115,6 +116,7 @@ class Features:
             yield {"what": "judging", "done": judge.done, "total": judge.total}
         found, stopped = judge.verdict().to_dict(), stopped or self._stopping
         self._survey = survey
+        await release_async(model)  # a tab's GPU has little to spare
         yield {
             "what": "trained", "stopped": stopped, "step": self._weights.step, "text": corpus.name, "own_text": own,
             "settings": made.to_dict(), "address": address, "features": made.features,
