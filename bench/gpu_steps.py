@@ -8,7 +8,6 @@ import time
 from collections import defaultdict
 
 from posttrainllm.backends.gpu import subjects
-from posttrainllm.backends.gpu.kinds import by_kind
 from posttrainllm.model.config import GPTConfig
 from posttrainllm.model.live import GPT
 from posttrainllm.model.lora import LoRAConfig
@@ -91,7 +90,7 @@ class Steps:
             "preset": self.name, "precision": self.machine.options.precision, "ms": round(ms, 3), "host_ms": round(host_ms, 3),
             "host_share": round(host_ms / ms, 3), "dispatches": len(self.loaded.lowered.dispatches),
             "tflops": round(self.flops / ms / 1e9, 2), "tokens_per_second": round(self.config.batch * self.config.context / ms * 1e3), "prepare_seconds": round(self.prepare_seconds, 2),
-            "loss": round(losses[-1][0], 4), "memory": by_kind(self.machine._memory.nbytes),
+            "loss": round(losses[-1][0], 4), "memory": self.model.memory(),
         }  # fmt: skip
         if self.name in PYTORCH_EAGER_F32_MS:
             row["pytorch_eager_f32_ms"] = PYTORCH_EAGER_F32_MS[self.name]
