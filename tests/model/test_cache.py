@@ -161,12 +161,13 @@ def test_weights_that_change_empty_the_cache(machine):
 
 
 def test_a_checkpoint_filled_in_empties_the_cache(machine):
-    from posttrainllm.train.state import _fill, weights_checkpoint
+    from posttrainllm.train.filling import fill
+    from posttrainllm.train.state import weights_checkpoint
 
     model = made(machine, CONFIGS["odd"])
     checkpoint = weights_checkpoint(model, "kept")
     model.logits(tokens_of(model.config))
-    _fill(model, checkpoint, False)
+    fill(model, checkpoint, False)
     assert not model.cached_tokens
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from .. import __version__
 from ..backends.base import Machine
@@ -21,10 +20,11 @@ from ..model.live import GPT
 from ..model.lora import Adapter, LoRAConfig, sizes_of
 from ..model.program import Program
 from ..model.saving import PLAIN, Saving
-from ..store.buffers import CHUNK_BYTES, Tensor, in_python, nbytes, pieces
+from ..store.buffers import Tensor
 from ..store.checkpoint import Checkpoint, weights_sha256
 from . import moments
 from .checks import checked, require_same_text, run_state
+from .filling import fill, python_pieces, upload
 from .trainer import Trainer
 
 
@@ -79,7 +79,7 @@ def adapter_of(checkpoint: Checkpoint) -> Adapter | None:
     if lora is None:
         return None
     sizes, about = sizes_of(config), checkpoint.adapter
-    weights = {name: b"".join(map(bytes, _python_pieces(each.data, bytearray(each.nbytes)))) for name, each in checkpoint.weights.items()}
+    weights = {name: b"".join(map(bytes, python_pieces(each.data, bytearray(each.nbytes)))) for name, each in checkpoint.weights.items()}
     return Adapter(about["name"], lora, sizes, about["base_sha256"], weights)
 
 
@@ -156,7 +156,7 @@ def model_of(
     model = GPT.on(program, device, threads, isa, precision) if machine is None else GPT(config, machine, program)
     try:
         model.tokenizer = tokenizer
-        _fill(model, checkpoint, training and lora is None)
+        fill(model, checkpoint, training and lora is None)
         if lora is not None:
             model.begin_adapter(lora, seed, known)
     except BaseException:
@@ -190,7 +190,7 @@ def _adapted(
     else:
         model = model_of(base, training, lora=adapter, any_base=any_base, saving=saving, **how)
     try:
-        _fill(model, checkpoint, training)
+        fill(model, checkpoint, training)
     except BaseException:
         if how["machine"] is None:
             model.close()
@@ -245,7 +245,7 @@ def trainer_of(
             model.swap(adapter_of(checkpoint))
             model.strength = 1.0
         model.tokenizer = tokenizer
-        _fill(model, checkpoint, True)
+        fill(model, checkpoint, True)
     trainer = make(model, corpus, settings, step=checkpoint.step, cursor=cursor)
     stand(trainer, checkpoint, standing)
     if standing["loss_scale"] and trainer.may_skip:
@@ -278,31 +278,4 @@ def set_weights(model: GPT, weights: dict[str, Tensor]) -> None:
     if {name: tuple(tensor.shape) for name, tensor in weights.items()} != wanted:
         raise FormatError("weights", "they have the model's names and shapes", "others came", "use those of the same run")
     model.forget_cache()
-    _upload(model, {"params": weights})
-
-
-def _fill(model: GPT, checkpoint: Checkpoint, training: bool) -> None:
-    """Copy the tensors into the engine, at most CHUNK_BYTES at a time: Python never holds a second copy of a model."""
-    model.forget_cache()
-    groups, plain = {"params": checkpoint.weights}, False
-    if training:
-        plain = moments.kind_of(checkpoint) == model.program.saving.moments == "f32"
-        groups |= {"m": checkpoint.m, "v": checkpoint.v} if plain else {}
-    _upload(model, groups)
-    if training and not plain:
-        moments.fill(model, checkpoint)
-
-
-def _upload(model: GPT, groups: dict[str, dict[str, Tensor]]) -> None:
-    scratch = bytearray(min(CHUNK_BYTES, max(tensor.nbytes for tensor in groups["params"].values())))
-    for region, group in groups.items():
-        for name, tensor in group.items():
-            start, _ = model.weight_address(name, region)
-            for piece in _python_pieces(tensor.data, scratch):
-                model.machine.upload(start, piece)
-                start += piece.nbytes
-
-
-def _python_pieces(data: Any, scratch: bytearray) -> Iterator[memoryview]:
-    for piece in pieces(data):
-        yield in_python(piece, scratch if nbytes(piece) <= len(scratch) else bytearray(nbytes(piece)))
+    upload(model, {"params": weights})
