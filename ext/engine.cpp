@@ -80,7 +80,8 @@ const Build* choose(const char* isa) {
 
 // Zero-filled, aligned to kAlignment; empty when out of memory.
 std::shared_ptr<char> zeros(int64_t bytes) {
-  if (uint64_t(bytes) > uint64_t(SIZE_MAX) / 2) return {};
+  const uint64_t most = sizeof(void*) == 4 ? uint64_t(SIZE_MAX) - kAlignment : uint64_t(SIZE_MAX) / 2;
+  if (uint64_t(bytes) > most) return {};
 #if PTL_HUGE_PAGES
   // A training step walks through the whole arena: with 4 KiB pages it waits for address translation.
   if (bytes >= 2 * kHugePage) {
