@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ..compile.tape import Tape
 from ..errors import DeviceError, DeviceUnavailableError
 from .gpu.dispatch import STATE, Dispatch
 from .gpu.faults import device_error
+from .gpu.holding import Holding
 from .gpu.kinds import by_kind
 from .gpu.ledger import Ledger
 from .gpu.limits import NAMES, Limits
 from .gpu.lower import Lowered, lower
 from .gpu.memory import Memory
 from .gpu.options import Options
-from .gpu.predict import Predictor
 from .gpu.ranges import TokenCheck
 from .gpu.shader import for_naga
 from .gpu.upkeep import Upkeep
@@ -43,7 +43,7 @@ class Loaded:
     kept: list = field(default_factory=list)
 
 
-class WebGPUMachine:
+class WebGPUMachine(Holding):
     """A GPU. `limits` lowers what is asked of the adapter (tests run at WebGPU's defaults); precision "f16" stores
     activations in half precision. Raises DeviceUnavailableError where the adapter cannot."""
 
@@ -108,17 +108,6 @@ class WebGPUMachine:
         self._ledger.made(buffer, nbytes)
         return buffer
 
-    def expect(self, tapes: Iterable[Tape]) -> None:
-        """Cut regions that are larger than a buffer so that these tapes can run."""
-        self._memory.expect(tapes)
-
-    def allocate(self, region_bytes: dict[str, int]) -> None:
-        self._memory.allocate(region_bytes)
-
-    def trim(self, region_bytes: dict[str, int]) -> None:
-        """Make regions no larger than this; one that is made smaller becomes zero."""
-        self._memory.trim(region_bytes)
-
     def make_buffer(self, number: int, nbytes: int) -> None:
         """For Memory: a buffer so long, with what it held before."""
         fresh, old = self._make(nbytes, "STORAGE COPY_SRC COPY_DST"), self._buffers.get(number)
@@ -160,15 +149,6 @@ class WebGPUMachine:
     def view(self, address: int, nbytes: int) -> memoryview:
         """A copy, to be read: a GPU's memory cannot be looked into."""
         return memoryview(self.download(address, nbytes))
-
-    @property
-    def predictor(self) -> Predictor:
-        """See Machine's."""
-        return Predictor(self.options)
-
-    def release(self) -> None:
-        """Give back the memory of activations and of partial sums: a tape that is used again makes it anew."""
-        self._memory.release()
 
     def memory(self) -> dict[str, int]:
         """Bytes held, by kind: of all buffers that there are."""

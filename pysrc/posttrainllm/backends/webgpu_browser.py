@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ..compile.graph import REGIONS
@@ -18,12 +17,12 @@ from ..waiting import now
 from .gpu.describe import describe
 from .gpu.dispatch import STATE
 from .gpu.faults import device_error
+from .gpu.holding import Holding
 from .gpu.kinds import by_kind
 from .gpu.limits import NAMES, Limits
 from .gpu.lower import Lowered, lower
 from .gpu.memory import Memory
 from .gpu.options import Options
-from .gpu.predict import Predictor
 from .gpu.ranges import TokenCheck
 from .gpu.upkeep import HALTED_BYTE, LAST_SCALE_BYTE, SCALE_BYTE, Upkeep
 from .webgpu_browser_steps import StepQueue
@@ -65,7 +64,7 @@ async def open_webgpu(clamp: dict | None = None, precision: str = "f32", engine=
     return WebGPUMachine(engine, precision)
 
 
-class WebGPUMachine:
+class WebGPUMachine(Holding):
     """A GPU behind gpu.mjs's Engine."""
 
     name = "webgpu"
@@ -123,17 +122,6 @@ class WebGPUMachine:
     def set_loss_scale(self, scale: float, good_steps: float) -> None:
         """Go on with these."""
         self._state(0, self._upkeep.state(scale, good_steps))
-
-    def expect(self, tapes: Iterable[Tape]) -> None:
-        """Cut regions that are larger than a buffer so that these tapes can run."""
-        self._memory.expect(tapes)
-
-    def allocate(self, region_bytes: dict[str, int]) -> None:
-        self._memory.allocate(region_bytes)
-
-    def trim(self, region_bytes: dict[str, int]) -> None:
-        """Make regions no larger than this; one that is made smaller becomes zero."""
-        self._memory.trim(region_bytes)
 
     def make_buffer(self, number: int, nbytes: int) -> None:
         """For Memory: a buffer so long, with what it held before."""
@@ -257,15 +245,6 @@ class WebGPUMachine:
         index, offset = self._memory.find(metrics, nbytes)
         made = self._call(self._engine.steps, json.dumps(places), row_bytes, index, offset, nbytes)
         return StepQueue(self, loaded, made, nbytes)
-
-    @property
-    def predictor(self) -> Predictor:
-        """See Machine's."""
-        return Predictor(self.options)
-
-    def release(self) -> None:
-        """Give back the memory of activations and of partial sums: a tape that is used again makes it anew."""
-        self._memory.release()
 
     def memory(self) -> dict[str, int]:
         """Bytes held, by kind: of all buffers that there are."""
