@@ -10,6 +10,7 @@ import pytest
 from posttrainllm import study
 from posttrainllm.session import Host, writing
 from posttrainllm.session.messages import REQUESTS
+from posttrainllm.study.running import Run
 
 from tests.session.test_session import QUICK, TEXT, running, scenario
 
@@ -197,13 +198,12 @@ async def test_looking_again_at_a_deep_model_builds_nothing(asker):
 async def test_a_map_can_be_stopped_and_another_ends_it(asker):
     await asker.trained()
     passes = []
-
-    async def slow(self, wanted, made=study.running.Run.read):
+    async def slow(self, wanted, made=Run.read):
         passes.append(len(wanted))
         return await made(self, wanted)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(study.running.Run, "read", slow)
+        patched.setattr(Run, "read", slow)
         patched.setattr("posttrainllm.session.inside.QUIET_SECONDS", 0)
         patched.setattr("posttrainllm.session.inside.TOLD_SECONDS", 0)
         whole = (await asked(asker, "change", text=PROMPT))["reply_to"]
