@@ -5,10 +5,11 @@ import pytest
 
 from posttrainllm.backends.reference import ReferenceMachine
 from posttrainllm.compile import Graph, Value, place, record
-from posttrainllm.compile.tape import address
+from posttrainllm.compile.tape import address, decode
 from posttrainllm.dims import ALIGN_BYTES, round_up
 from posttrainllm.model.config import GPTConfig
-from posttrainllm.model.program import Program
+from posttrainllm.model.program import Program, step_graph, training_step
+from posttrainllm.model.saving import Saving
 from tests.helpers.gradients import execute
 from tests.helpers.graphs import DLOSS, LOSS, STEPS, build
 
@@ -27,36 +28,53 @@ def in_place(node):
     }
 
 
-def spans(graph):
-    """First and last node of each arena Value, worked out here again."""
+def spans(graph, wanted):
+    """First and last node of each wanted Value, worked out here again."""
     found = {}
     for index, node in enumerate(graph.nodes):
         for value in node.values.values():
-            if value.region == "arena":
+            if value in wanted:
                 first, _ = found.get(value, (index, index))
                 found[value] = (first, index)
     end = len(graph.nodes) - 1
     return {value: (first, end if value.keep else last) for value, (first, last) in found.items()}
 
 
+def check_lent(plan, found):
+    """What lies in a region that lends its bytes is dead before any of these is written, or read, as what it is for."""
+    hosts = {}
+    for index, node in enumerate(plan.graph.nodes):
+        for value in node.values.values():
+            if value not in found:
+                hosts.setdefault(value, index)
+    for guest, (_, last) in found.items():
+        for host, index in hosts.items() if guest.region != "arena" else ():
+            apart = host.offset_bytes + host.nbytes <= guest.offset_bytes or guest.offset_bytes + guest.nbytes <= host.offset_bytes
+            assert host.region != guest.region or apart or index > last, f"node {index}: {guest} still lives where {host} is"
+
+
 def check_plan(plan):
     """The planner's promises, for one plan."""
-    found = spans(plan.graph)
+    found = spans(plan.graph, {span.value for span in plan.arena})
+    check_lent(plan, found)
     sizes = {value: round_up(value.nbytes, ALIGN_BYTES) for value in found}
     most = 0
     for index, node in enumerate(plan.graph.nodes):
-        live = sorted((v for v, (first, last) in found.items() if first <= index <= last), key=lambda v: v.offset_bytes)
+        live = [v for v, (first, last) in found.items() if first <= index <= last]
+        live.sort(key=lambda v: (v.region, v.offset_bytes))
         may_meet, shared = in_place(node), 0
         for below, above in zip(live, live[1:]):
             over = below.offset_bytes == above.offset_bytes and frozenset((below, above)) in may_meet
+            if below.region != above.region:
+                continue
             if over:
                 old, new = sorted((below, above), key=lambda value: found[value][0])
                 assert found[old][1] == index == found[new][0], f"node {index}: {new} is written over {old}, which is needed"
-                shared += sizes[old]
+                shared += sizes[old] if old.region == "arena" else 0
             assert over or below.offset_bytes + below.nbytes <= above.offset_bytes, (
                 f"node {index}: {below} and {above} share bytes"
             )
-        most = max(most, sum(sizes[value] for value in live) - shared)
+        most = max(most, sum(sizes[value] for value in live if value.region == "arena") - shared)
         operands = {id(value): value for value in node.values.values()}.values()
         for one in operands:
             for other in operands:
@@ -70,7 +88,7 @@ def check_plan(plan):
     assert all(value.offset_bytes >= 0 and value.offset_bytes % ALIGN_BYTES == 0 for value in found), "not aligned"
     arena_bytes = plan.region_bytes["arena"]
     assert most <= arena_bytes <= sum(sizes.values()), "arena above the sum or below what is alive at once"
-    assert arena_bytes == max((value.offset_bytes + sizes[value] for value in found), default=0), (
+    assert arena_bytes == max((value.offset_bytes + sizes[value] for value in found if value.region == "arena"), default=0), (
         "arena longer than its use"
     )
     for value in plan.graph.values():
@@ -170,6 +188,41 @@ def test_nothing_is_written_over_what_is_needed():
     first.keep = True
     place(graph)
     assert third.offset_bytes == second.offset_bytes != first.offset_bytes
+
+
+def lending(preset, **how):
+    return training_step(GPTConfig.preset(preset), saving=Saving(**how))
+
+
+@pytest.mark.parametrize("preset, how, share", [("tiny", {}, 0.6), ("tiny", {"recompute": 2}, 0.3), ("medium", {}, 0.6), ("massive", {}, 0.9)])
+def test_gradients_lend_their_memory_until_they_are(preset, how, share):
+    """Most of it, for activations that are gone by then."""
+    step = lending(preset, **how)
+    check_plan(step.plan)
+    apart = step_graph(GPTConfig.preset(preset), None, Saving(**how), lend=False)
+    plain = place(apart.graph)
+    assert plain.region_bytes["grads"] == step.plan.region_bytes["grads"]
+    saved = plain.region_bytes["arena"] - step.plan.region_bytes["arena"]
+    assert saved > share * plain.region_bytes["grads"] and not any(span.value.region != "arena" for span in plain.arena)
+    assert lending(preset, micro_batches=2).plan.region_bytes["grads"] == plain.region_bytes["grads"]
+    assert all(span.value.region == "arena" for span in lending(preset, micro_batches=2).plan.arena), "gradients of parts add up"
+
+
+def test_a_guest_that_stays_too_long_is_noticed():
+    step = lending("tiny")
+    guest = max((span for span in step.plan.arena if span.value.region == "grads"), key=lambda span: span.last).value
+    guest.offset_bytes = step.plan.region_bytes["grads"] - guest.nbytes
+    with pytest.raises(AssertionError, match="still lives|share bytes|overlap"):
+        check_plan(step.plan)
+
+
+def test_a_gpu_gets_the_step_with_activations_apart():
+    step = lending("tiny")
+    apart = step.tape.apart()
+    assert apart.apart is None and apart is step.tape.apart() and apart != step.tape
+    assert [record.kernel.name for record in decode(apart)].count("fill") == 1 < [record.kernel.name for record in decode(step.tape)].count("fill")
+    places = [(argument.role, region) for record in decode(apart) for argument, (region, _) in zip(record.kernel.args, record.operands)]
+    assert ("out", "grads") in places and places.count(("out", "grads")) == 1, "the fill alone writes gradients whole"
 
 
 def test_a_wrong_plan_is_noticed():

@@ -83,26 +83,73 @@ class Plan:
         return sum(self.region_bytes.values())
 
 
-def place(graph: Graph) -> Plan:
-    """Give every arena Value an offset (multiple of 256 bytes) such that no two alive together overlap."""
-    spans = lifetimes(graph)
+def _gap(done: list[tuple[int, int, int, int]], span: Lifetime, nbytes: int) -> int:
+    """The lowest offset from which so many bytes are free while a value lives."""
+    own_first, own_last, offset = span.first, span.last, 0
+    for start, stop in sorted([(start, stop) for first, last, start, stop in done if first <= own_last and own_first <= last]):
+        if start - offset >= nbytes:
+            break
+        offset = max(offset, stop)
+    return offset
+
+
+@dataclass
+class _Packed:
+    """Offsets by place, whether of the lent region, and the arena's bytes."""
+
+    places: list[tuple[list[Value], int, bool]]
+    arena_bytes: int
+
+
+def _pack(chains: list[tuple[Lifetime, list[Value]]], taken: list[tuple[int, int, int, int]], lent_bytes: int, from_end: bool) -> _Packed:
+    """Each chain at the lowest gap of the lent region, seen from its beginning or its end, where that is long enough, else of the arena."""
+    lent = [(first, last, lent_bytes - stop, lent_bytes - start) if from_end else (first, last, start, stop) for first, last, start, stop in taken]
     done: list[tuple[int, int, int, int]] = []  # first and last node, first byte and the one behind the last
-    arena_bytes = 0
-    for span, values in sorted(_chains(graph, spans), key=lambda each: (-each[0].value.nbytes, each[0].first)):
+    packed = _Packed([], 0)
+    for span, values in chains:
         nbytes = round_up(span.value.nbytes, ALIGN_BYTES)
-        own_first, own_last, offset = span.first, span.last, 0
-        busy = [(start, stop) for first, last, start, stop in done if first <= own_last and own_first <= last]
-        busy.sort()
-        for start, stop in busy:
-            if start - offset >= nbytes:
-                break
-            offset = max(offset, stop)
+        offset = _gap(lent, span, nbytes) if lent_bytes else 0
+        inside = offset + nbytes <= lent_bytes
+        if inside:
+            lent.append((span.first, span.last, offset, offset + nbytes))
+            offset = lent_bytes - offset - nbytes if from_end else offset
+        else:
+            offset = _gap(done, span, nbytes)
+            done.append((span.first, span.last, offset, offset + nbytes))
+            packed.arena_bytes = max(packed.arena_bytes, offset + nbytes)
+        packed.places.append((values, offset, inside))
+    return packed
+
+
+def _taken(graph: Graph, region: str) -> list[tuple[int, int, int, int]]:
+    """From which node on (to the end) which bytes of a region are taken."""
+    firsts: dict[Value, int] = {}
+    for index, node in enumerate(graph.nodes):
+        for value in node.values.values():
+            if region and value.region == region:
+                firsts.setdefault(value, index)
+    end = len(graph.nodes)
+    return [(first, end, value.offset_bytes, value.offset_bytes + round_up(value.nbytes, ALIGN_BYTES)) for value, first in firsts.items()]
+
+
+def place(graph: Graph, lend: str = "") -> Plan:
+    """Give every arena Value an offset (multiple of 256 bytes) such that no two alive together overlap.
+
+    `lend` names a region whose Values are written whole before anything reads them, and hold to the end of the tape: before that
+    its bytes are lent to what fits there, which then lies in that region. (A gradient is nothing before its part of the backward,
+    and by then many an activation is gone. They come last block first: seen from the end, the lowest gap is the one that is taken
+    soonest, and what is needed long finds the first blocks' free. Whichever way leaves the smaller arena is taken.)
+    """
+    spans, taken = lifetimes(graph), _taken(graph, lend)
+    lent_bytes = max((stop for *_, stop in taken), default=0)
+    chains = sorted(_chains(graph, spans), key=lambda each: (-each[0].value.nbytes, each[0].first))
+    ways = [_pack(chains, taken, lent_bytes, from_end) for from_end in ((True, False) if lent_bytes else (False,))]
+    best = min(ways, key=lambda packed: packed.arena_bytes)
+    for values, offset, inside in best.places:
         for value in values:
-            value.offset_bytes = offset
-        done.append((own_first, own_last, offset, offset + nbytes))
-        arena_bytes = max(arena_bytes, offset + nbytes)
+            value.region, value.offset_bytes = lend if inside else "arena", offset
     region_bytes = dict.fromkeys(REGIONS, 0)
-    region_bytes["arena"] = arena_bytes
+    region_bytes["arena"] = best.arena_bytes
     for value in graph.values():
         if value.region != "arena":
             stop = round_up(value.offset_bytes + value.nbytes, ALIGN_BYTES)

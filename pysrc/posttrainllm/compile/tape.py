@@ -7,8 +7,8 @@ bits); one zero; 16 addresses in argument order, (region << 56) | byte offset. U
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from ..ops import KERNEL_IDS, KERNELS, Kernel
 from .arena import Plan
@@ -27,6 +27,8 @@ class Tape:
 
     data: bytes
     labels: tuple[str, ...]
+    apart: Callable[[], Tape] | None = field(default=None, compare=False, repr=False)
+    """For an engine that keeps activations apart from the regions (a GPU), where this tape lends them some of a region."""
 
     def __len__(self) -> int:
         return len(self.data) // RECORD_BYTES

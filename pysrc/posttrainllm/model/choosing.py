@@ -60,7 +60,7 @@ def planned(config: GPTConfig, lora: LoRAConfig | None = None, saving: Saving = 
     if not training:
         return Planned(by_kind(with_slots(need, 1), 0), 0)
     step = step_graph(config, lora, saving)
-    plan, parts = place(step.graph), saving.micro_batches
+    plan, parts = place(step.graph, step.rest["lend"]), saving.micro_batches
     regions = plan.region_bytes | {"inputs": 2 * step.rest["targets"].offset_bytes}
     need = with_slots({region: max(nbytes, regions[region]) for region, nbytes in need.items()}, parts)
     return Planned(by_kind(need, kept_bytes(plan, step.forward)), step.flops())

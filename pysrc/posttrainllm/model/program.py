@@ -6,7 +6,8 @@ All tapes share the regions; activations of different tapes overlay each other, 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from ..compile import Graph, Plan, Tape, Value, differentiate, place, recompute, record, repeat
 from ..compile.differentiate import Builder
@@ -60,12 +61,13 @@ def _flat(layout: Layout, region: str, start: int, stop: int) -> Value:
 
 def kept_bytes(plan: Plan, forward: int) -> int:
     """Bytes of the arena that hold something when the forward, of so many nodes, is done."""
-    return sum(round_up(span.value.nbytes, ALIGN_BYTES) for span in plan.arena if span.first < forward <= span.last)
+    kept = (span for span in plan.arena if span.first < forward <= span.last and span.value.region == "arena")
+    return sum(round_up(span.value.nbytes, ALIGN_BYTES) for span in kept)
 
 
-def seal(graph: Graph, body: range = range(0), **rest) -> Pass:
+def seal(graph: Graph, body: range = range(0), lend: str = "", **rest) -> Pass:
     """A finished graph as a Pass. With `parts` the tape has its nodes `body` for each of them, one after another on the same arena."""
-    plan = place(graph)
+    plan = place(graph, lend)
     made = Pass(plan, record(plan), **rest)
     if made.parts > 1:
         made.tape = repeat(made.tape, body, places(made.tokens, made.targets, made.parts))
@@ -116,6 +118,28 @@ def initial_weights(config: GPTConfig, training: bool = True, lora: LoRAConfig |
     return seal(graph)
 
 
+def zero_late(graph: Graph, layout: Layout) -> None:
+    """Insert: every gradient becomes zero just before the backward first adds to it or to one of its block's, not at the start; so
+    the memory of those that are still to come can be lent."""
+    groups: dict[str, list[int]] = {}  # by what is filled at once: offset, and where that is
+    for parameter in layout.trainable:
+        start, name = layout.offsets_bytes[parameter.name], parameter.name
+        tail = start >= layout.decayed_bytes and not layout.frozen_bytes
+        groups.setdefault("tail" if tail else ".".join(name.split(".")[: 2 if name.startswith("blocks.") else 1]), []).append(start)
+    starts = sorted(min(offsets) for offsets in groups.values())
+    firsts: dict[int, int] = {}
+    for index, node in enumerate(graph.nodes):
+        for value in node.values.values():
+            if value.region == "grads":
+                at = layout.frozen_bytes + value.offset_bytes
+                firsts.setdefault(max(start for start in starts if start <= at), index)
+    stops = dict(zip(starts, [*starts[1:], layout.total_bytes]))
+    for start, index in sorted(firsts.items(), key=lambda each: -each[1]):
+        fill = Graph()
+        part = _flat(layout, "grads", start, stops[start])
+        graph.nodes.insert(index, fill.call("fill", {"N": part.nbytes // ELEMENT_BYTES}, (0.0,), x=part))
+
+
 def zero_gradients(graph: Graph, layout: Layout) -> None:
     """Append: every gradient becomes zero, so that the backward may add to it."""
     everything = _flat(layout, "grads", layout.frozen_bytes, layout.total_bytes)
@@ -153,22 +177,27 @@ class Step:
         return whole.flops() + (self.rest["parts"] - 1) * once.flops()
 
 
-def step_graph(config: GPTConfig, lora: LoRAConfig | None = None, saving: Saving = PLAIN) -> Step:
-    """What training_step places and records."""
+def step_graph(config: GPTConfig, lora: LoRAConfig | None = None, saving: Saving = PLAIN, lend: bool = True) -> Step:
+    """What training_step places and records. Where a batch goes through whole, gradients may lend their memory until they are."""
     layout, graph, parts = Layout.of(config, lora), Graph(), saving.micro_batches
     weights, rows = layout.values(), config.batch // parts
     tokens, targets = inputs(rows, config.context, parts)
-    zero_gradients(graph, layout)
+    lend = lend and parts == 1
+    if not lend:
+        zero_gradients(graph, layout)
     first = len(graph.nodes)
     named = trace(graph, config, weights, tokens, rows, config.context, lora=lora)
     _loss(graph, config, named["logits"], targets)
     forward = len(graph.nodes)
     builder = backward(graph, layout, saving, dloss_of(0, parts))
+    if lend:
+        zero_late(graph, layout)
     body = range(first, len(graph.nodes))
     update_weights(graph, layout, saving)
     gradients = {name: builder.parameter_gradient(weights[name]) for name in layout.trainable_names}
     outputs = gradients | {"loss": LOSS, "gradient_norm": NORM}
-    return Step(graph, body, forward, {"tokens": tokens, "targets": targets, "outputs": outputs, "parts": parts})
+    rest = {"tokens": tokens, "targets": targets, "outputs": outputs, "parts": parts, "lend": "grads" if lend else ""}
+    return Step(graph, body, forward, rest)
 
 
 def training_step(config: GPTConfig, lora: LoRAConfig | None = None, saving: Saving = PLAIN) -> Pass:
@@ -180,7 +209,16 @@ def training_step(config: GPTConfig, lora: LoRAConfig | None = None, saving: Sav
     step = step_graph(config, lora, saving)
     made = seal(step.graph, step.body, **step.rest)
     made.kept_bytes = kept_bytes(made.plan, step.forward)
+    if step.rest["lend"]:
+        made.tape = replace(made.tape, apart=lambda: _step_apart(config, lora, saving))
     return made
+
+
+@lru_cache(maxsize=16)
+def _step_apart(config: GPTConfig, lora: LoRAConfig | None, saving: Saving) -> Tape:
+    """The same step with activations in the arena alone, and all gradients zero from the start."""
+    step = step_graph(config, lora, saving, lend=False)
+    return seal(step.graph, step.body, **step.rest).tape
 
 
 def backward(graph: Graph, layout: Layout, saving: Saving = PLAIN, dloss: Value = DLOSS) -> Builder:

@@ -62,7 +62,7 @@ class Banks:
 
 def place(tape: Tape, given: Limits | Options) -> Banks:
     """Banks for a tape. Raises DeviceLimitError when a value, or all of them in MOST_BANKS buffers, cannot be held."""
-    options = Options.of(given)
+    options, tape = Options.of(given), tape.apart() if tape.apart else tape
     limits = options.limits
     halves = halves_of(tape, options)
     spans, steps = _spans(tape, options, halves)

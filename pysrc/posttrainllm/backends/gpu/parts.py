@@ -94,6 +94,7 @@ class Edges:
 
     def add(self, tape: Tape) -> None:
         """Respect the values of this tape too."""
+        tape = tape.apart() if tape.apart else tape
         if tape.data in self._seen:
             return
         self._seen.add(tape.data)
