@@ -11,6 +11,7 @@ Needs this repository and torch alone: no network, no native extension. It runs 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import platform
@@ -211,6 +212,7 @@ def measure(ranks, case: dict, seconds: float) -> dict:
         if model is not None:
             model.close()
         del model
+        gc.collect()  # wrappers and hooks hold each other; the next case's memory must not be this one's
 
 
 def flops_per_token(config) -> float:

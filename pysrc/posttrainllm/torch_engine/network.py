@@ -29,7 +29,7 @@ class Network(nn.Module):
             _plant(self, parameter.name, torch.empty(parameter.shape))
 
     def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
-        x = F.embedding(tokens, self.wte.weight) + self.wpe.weight[: tokens.shape[1]]
+        x = (F.embedding(tokens, self.wte.weight) + self.wpe.weight[: tokens.shape[1]]).float()  # the residual stream, in any precision
         for block in self.blocks:
             x = block(x)
         logits = F.linear(_norm(x, self.ln_f), self.get_parameter(self.head))

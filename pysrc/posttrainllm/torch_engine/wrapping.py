@@ -17,6 +17,16 @@ from .ranks import Ranks
 PARALLEL = ("ddp", "fsdp")
 
 
+UNIT = 1 << 27
+"""Parameters that FSDP2 brings together at a time, at most: each time costs the host some 3 ms a step, whatever their number (docs/log.md)."""
+
+
+def blocks_together(config: GPTConfig) -> int:
+    """Blocks in a unit of FSDP2; two units at least, where there are so many blocks, so that one comes while another computes."""
+    c, f = config.channels, config.hidden
+    return max(1, min(config.layers // 2, UNIT // (4 * c * c + 2 * c * f)))
+
+
 class Wrapped:
     """network: what one calls for anything but training; parameters: its weights by address, DTensors under FSDP2."""
 
@@ -30,8 +40,8 @@ class Wrapped:
             from torch.distributed.fsdp import fully_shard
 
             self.mesh = init_device_mesh(ranks.device.type, (ranks.world,))
-            for block in network.blocks:
-                fully_shard(block, mesh=self.mesh)
+            for first in range(0, config.layers, each := blocks_together(config)):
+                fully_shard(list(network.blocks[first : first + each]), mesh=self.mesh)
             fully_shard(network, mesh=self.mesh)
         self.network = network.to_empty(device=ranks.device)
         self.parameters = dict(self.network.named_parameters())
@@ -98,4 +108,7 @@ class Wrapped:
 
 
 def _here(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    if not isinstance(tensor, DTensor):
+        return tensor
+    with torch.no_grad():  # else the way back to the DTensor is prepared each time
+        return tensor.to_local()
