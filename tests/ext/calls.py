@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tests.ext.tapes import KERNELS, Call, extent
-from tests.helpers.cases import pack, packed_words
+from tests.helpers.packed import pack, packed_words
 
 SIZES = {
     "N": [1, 15, 16, 17, 1000, 16385, 70001],

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from posttrainllm.dims import PARTIAL_ELEMENTS, product
-from posttrainllm.ops import KERNELS, Kernel, adamw_8bit, adamw_bf16, kernel
+from posttrainllm.ops import KERNELS, Kernel, kernel
+
+from .packed import PACKED, beside, packed_words
 
 BASE = {"B": 2, "T": 11, "R": 19, "C": 37, "H": 3, "D": 20, "I": 23, "O": 41, "V": 61, "N": 131, "K": 5, "J": 13, "S": 7}
 TILES = {"R": (5, 8, 32), "C": (8, 16), "I": (4, 16), "O": (16, 32), "V": (16, 32), "N": (16,), "T": (8, 32, 64), "J": (16, 32), "S": (4,)}
@@ -88,20 +90,6 @@ def edge_sizes(letter: str) -> list[int]:
     """Every size a letter is tested at, ascending."""
     written_out = WRITTEN_OUT.get(letter, ())
     return sorted({*written_out, *(size for tile in TILES.get(letter, ()) for size in edges(tile))})
-
-
-PACKED = ("adamw_bf16", "adamw_8bit")
-
-
-def packed_words(name: str, count: int) -> int:
-    """Words of `count` moments."""
-    return -(-count // 2) if name == "adamw_bf16" else -(-count // 64) * 17
-
-
-def pack(name: str, moment: str, values) -> np.ndarray:
-    """Moments "m" or "v" as a kernel's words, to the nearest."""
-    words = adamw_bf16.pack(values) if name == "adamw_bf16" else adamw_8bit.pack(values, moment == "m")
-    return words.view(np.int32)
 
 
 def complete(made_of: Kernel, sizes: dict[str, int], number: int) -> dict[str, int]:
@@ -273,18 +261,11 @@ def _adamw(case, inputs):
 
 def _packed(case, inputs):
     """As `_adamw`, with moments packed, and what came as words where no element's bits are."""
-    name, count, rng = case.kernel.name, case.sizes["N"], np.random.default_rng(zlib.crc32(str(case).encode()) ^ 1)
-    rubbish = {each: inputs[each].astype(np.int32).view(np.uint8) for each in ("m", "v")}
-    inputs["m"], inputs["v"] = rng.standard_normal(count), rng.standard_normal(count)
+    rng, rubbish = np.random.default_rng(zlib.crc32(str(case).encode()) ^ 1), {each: inputs[each] for each in ("m", "v")}
+    inputs["m"], inputs["v"] = rng.standard_normal(case.sizes["N"]), rng.standard_normal(case.sizes["N"])
     _adamw(case, inputs)
     for each in ("m", "v"):
-        ours = pack(name, each, np.ones(count, np.float32)).view(np.uint8) != 0
-        if name == "adamw_bf16":  # 1.0 has a byte that is zero
-            ours = np.repeat(ours.reshape(-1, 2).any(axis=1), 2)
-        if name == "adamw_8bit":  # and the scale three
-            ours.reshape(-1, 68)[:, :4] = True
-        words = pack(name, each, inputs[each].astype(np.float32)).view(np.uint8)
-        inputs[each] = np.where(ours, words, rubbish[each]).view(np.int32)
+        inputs[each] = beside(case.kernel.name, each, inputs[each].astype(np.float32), rubbish[each].astype(np.int32))
 
 
 def _strength(case, inputs):

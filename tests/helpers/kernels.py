@@ -11,10 +11,11 @@ import numpy as np
 from posttrainllm.compile import Graph, Value, place, record
 from posttrainllm.compile.tape import address
 from posttrainllm.dims import product, resolve, round_up
-from posttrainllm.ops import adamw_8bit, adamw_bf16, kernel
+from posttrainllm.ops import kernel
 
-from .cases import PACKED, complete, inputs_for
+from .cases import complete, inputs_for
 from .float32 import DTYPES
+from .packed import PACKED, unpacked
 
 EPS = 2.0**-23
 GUARD_BYTES = 512
@@ -164,20 +165,6 @@ def check_parity(machine, case, offset_bytes=0):
             compare_words(case, name, value, expected[name].astype(np.int64).astype(np.int32), machine.name != "webgpu")
         else:
             compare(f"{case} {name}", value, expected[name], allowed[name])
-
-
-def unpacked(name, moment, words, count):
-    """(moments as float64, about the distance to a neighbouring one) of a kernel's words."""
-    words = np.ascontiguousarray(words).view(np.uint32)
-    if name == "adamw_bf16":
-        values = adamw_bf16.unpack(words, count).astype(float)
-        return values, np.abs(values) * 2.0**-7
-    scales, codes = adamw_8bit.blocks_of(words)
-    signed, power, most = (True, 2, 127) if moment == "m" else (False, 4, 255)
-    values = adamw_8bit.decode(scales, codes, signed).astype(float)
-    share = (np.abs(values) / np.where(scales > 0, scales, 1)[:, None]) ** (1 / power)
-    steps = scales[:, None] * ((share + 1 / most) ** power - share**power)
-    return values.reshape(-1)[:count], steps.reshape(-1)[:count]
 
 
 def compare_words(case, moment, got, expected, exact):
