@@ -21,6 +21,27 @@ self.onmessage = async ({ data }) => {
   } catch (error) { self.postMessage({ error: String(error.stack ?? error) }); }
 };
 """
+REUSE = """
+import { openEngine } from '%(url)swasm.mjs';
+const open = (bytes, wide) => openEngine({ base: '%(url)s', bytes, threads: 2, wide });
+self.onmessage = async () => {
+  try {
+    const first = await open(96 << 20, true);
+    first.allocate(4, 60 << 20);
+    first.view(4, 0, 60 << 20).fill(7);
+    first.close();
+    const second = await open(64 << 20, true); // goes on in the same memory, which the first one's region may not fill
+    const grown = second.allocate(4, 60 << 20) && second.grow(4, 62 << 20, 60 << 20);
+    const clean = second.view(4, 0, 62 << 20).every((byte) => byte === 0);
+    let stale = false;
+    try { first.view(4, 0, 1); } catch { stale = true; }
+    second.close();
+    const third = await open(128 << 20, true);
+    const narrow = await open(64 << 20, false);
+    self.postMessage({ bytes: [first, second, third, narrow].map((engine) => engine.bytes >> 20), grown, clean, stale });
+  } catch (error) { self.postMessage({ error: String(error.stack ?? error) }); }
+};
+"""
 RUN = """([source, data]) => new Promise((resolve) => {
   const worker = new Worker(URL.createObjectURL(new Blob([source], { type: 'text/javascript' })), { type: 'module' });
   worker.onmessage = ({ data }) => resolve(data);
@@ -52,6 +73,15 @@ def test_every_kernel_gives_the_native_bits(contexts, site, variant):
     said = page.evaluate(RUN, [WORKER % {"url": site.url}, {"build": build, "threads": threads, "hole": hole}])
     assert "error" not in said, said
     assert_native_bits(sent, said["lines"])
+
+
+def test_the_next_model_goes_on_in_the_memory_of_the_last(contexts, site):
+    """What was there is gone; a larger one gets a memory of its own, and so does one that 32 bits reach."""
+    page = contexts().new_page()
+    page.route("**/favicon.ico", lambda route: route.fulfill(status=204))
+    page.goto(site.url + "licences.txt")
+    said = page.evaluate(RUN, [REUSE % {"url": site.url}, {}])
+    assert said == {"bytes": [96, 96, 128, 64], "grown": True, "clean": True, "stale": True}, said
 
 
 def test_a_run_with_64_bit_addresses_gives_the_native_weights(contexts, site, native):  # noqa: F811 - the fixture

@@ -14,6 +14,12 @@ const MIB = 1 << 20;
 export const NARROW_BYTES = 4032 * MIB;
 export const WIDE_BYTES = 16384 * MIB;
 
+/**
+ * The engine with 64-bit addresses that was closed last: the next one that fits its memory goes on in it. A browser takes memory
+ * back when it collects garbage, which may be after the next model has its own: twice some gigabytes.
+ */
+let parked = null;
+
 const NARROW = { give: (pointer) => pointer, take: (pointer) => pointer >>> 0 };
 const WIDE = { give: BigInt, take: Number };
 
@@ -54,12 +60,30 @@ export async function openEngine({ base, bytes, threads, wide = false }) {
   const isolated = globalThis.crossOriginIsolated === true;
   const threaded = isolated && (threads > 1 || wide);
   if (wide && !threaded) throw new Error('the engine with 64-bit addresses needs an isolated page');
+  const spare = parked;
+  if (spare && (wide || threads > 1)) { // one thread and few bytes are a tokenizer's, before the model comes
+    parked = null;
+    const fits = wide && spare.threads === threads && spare.memory.buffer.byteLength >= bytes;
+    if (fits && await rested(spare.module, threads - 1)) return new Engine(spare.module, spare.memory, threads, true);
+    end(spare.module);
+  }
   const name = wide ? 'engine-threads64' : threaded ? 'engine-threads' : 'engine-single';
   const memory = reserve(bytes, threaded, wide);
   const { default: create } = await import(new URL(`engine/${name}.mjs`, base).href);
   const options = { wasmMemory: memory, poolThreads: threads - 1, locateFile: (file) => new URL(`engine/${file}`, base).href };
   const module = await within(create(options), START_SECONDS);
   return new Engine(module, memory, threaded ? threads : 1, wide);
+}
+
+/** Whether the workers of threads that were joined are back in the module's pool, which they tell by a message. */
+async function rested(module, workers) {
+  const late = performance.now() + 1000 * START_SECONDS;
+  while (module.PThread.unusedWorkers.length < workers && performance.now() < late) await new Promise((resolve) => setTimeout(resolve, 5));
+  return module.PThread.unusedWorkers.length >= workers;
+}
+
+function end(module) {
+  module.PThread?.terminateRuntime(); // terminateAllThreads would leave a pending Atomics.waitAsync that keeps the whole memory
 }
 
 export class Engine {
@@ -69,6 +93,7 @@ export class Engine {
   #abi;
   #starts = []; // where each region begins
   #buffers = [];
+  #sound = true; // no call of it ended in a trap
 
   constructor(module, memory, threads, wide = false) {
     this.#module = module;
@@ -82,7 +107,9 @@ export class Engine {
     this.bytes = memory.buffer.byteLength;
     const { give } = this.#abi;
     // Bound once: a call from Python through a property costs three times as much.
-    this.replay = (tape, records) => module._ptl_replay(this.#pointer, give(tape), records);
+    this.replay = (tape, records) => {
+      try { return this.#module._ptl_replay(this.#pointer, give(tape), records); } catch (error) { this.#sound = false; throw error; }
+    };
   }
 
   #text(pointer) { return this.#module.UTF8ToString(this.#abi.take(pointer)); }
@@ -142,7 +169,8 @@ export class Engine {
     if (!this.#module) return;
     for (const start of this.#buffers) this.#module._free(start);
     this.#module._ptl_close(this.#pointer);
-    this.#module.PThread?.terminateRuntime(); // terminateAllThreads would leave a pending Atomics.waitAsync that keeps the whole memory
+    if (this.wide && this.#sound && !parked) parked = { module: this.#module, memory: this.#memory, threads: this.threads };
+    else end(this.#module);
     this.#module = this.#memory = null;
   }
 }
