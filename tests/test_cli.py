@@ -192,3 +192,15 @@ def test_snapshots_stay_in_the_runs_folder_when_it_is_resumed(text, tmp_path):
     assert [event["step"] for event in events if event["event"] == "snapshot"] == [32]
     with hold_run(tmp_path / "run") as run:
         assert run.snapshots.steps() == [0, 16, 32] and run.load().step == 34
+
+
+def test_an_exported_run_goes_on_in_a_folder(text, tmp_path):
+    export, out = tmp_path / "from the page.safetensors", tmp_path / "grown"
+    straight = train(*text, *SIZES, *QUICK, "--steps", 6)[-1]
+    train(*text, *SIZES, *QUICK, "--steps", 4, "--export", export, "--name", "Grown")
+    given = [*text, "--from", export, "--out", out]
+    assert "add it" in call("train", *given, status=1)[1] and not out.exists()
+    assert train(*given, "--resume", "--steps", 6)[-1]["weights_sha256"] == straight["weights_sha256"]
+    with hold_run(out) as run:
+        assert run.name == "Grown" and run.load().step == 6
+    assert "is a new run's folder" in call("train", *given, "--resume", status=1)[1]

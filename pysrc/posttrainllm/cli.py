@@ -87,6 +87,7 @@ def train(
         Path | None, typer.Option(help="Folder in which the run is saved, each minute and at the end.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, exactly.")] = False,
+    source: Annotated[Path | None, typer.Option("--from", help="With --resume: a run exported as one file (by the page, too), kept in --out first.")] = None,
     as_json: JsonOption = False,
     export: Annotated[Path | None, typer.Option(help="Write the run as one .safetensors file at the end.")] = None,
     name: Annotated[Text, typer.Option(help="What the run is called.", show_default="the folder's name")] = None,
@@ -159,6 +160,7 @@ def train(
             engine.value,
             parallel.value,
             Asked.of(micro_batches, recompute, moments and moments.value, memory),
+            source,
         )
     )
 

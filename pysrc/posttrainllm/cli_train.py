@@ -5,64 +5,28 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from types import SimpleNamespace
 
 from .cli_interrupt import Interrupt, until_broken
-from .cli_memory import Asked
-from .cli_output import output_for, say, trained
+from .cli_job import Job
+from .cli_output import output_for, trained
 from .cli_places import writable
-from .cli_tokenize import asked_for, fewer_than_asked, refuse_another
+from .cli_resume import hold_new, hold_saved, resumed
+from .cli_tokenize import asked_for, fewer_than_asked
 from .data.corpus import Corpus
-from .errors import ConfigError, DeviceUnavailableError, NonFiniteError, PostTrainError, StoreMissingError
+from .errors import ConfigError, DeviceUnavailableError, NonFiniteError, PostTrainError
 from .model.config import GPTConfig
 from .model.live import GPT
 from .model.program import Program
-from .model.saving import Saving
-from .store.checkpoint import Checkpoint
 from .store.runs import Run
-from .train.files import hold_run, write_checkpoint
+from .train.files import write_checkpoint
 from .train.history import newest_step
-from .train.moments import kind_of
 from .train.reports import Report, SaveFailedReport, SnapshotReport, StepReport, StoppedReport
 from .train.settings import training_settings
 from .train.snapshots import Kept
-from .train.state import checkpoint_of, saved_precision, trainer_of
+from .train.state import checkpoint_of
 from .train.trainer import Live, Trainer
-
-
-@dataclass
-class Job:
-    """What was asked for. `settings` and `sizes` hold only what was given; None elsewhere means the default or the run's."""
-
-    data: str | None = None
-    preset: str | None = None
-    sizes: dict[str, int] = field(default_factory=dict)
-    settings: dict = field(default_factory=dict)
-    device: str = "auto"
-    threads: int | None = None
-    isa: str | None = None
-    precision: str | None = None
-    out: Path | None = None
-    resume: bool = False
-    export: Path | None = None
-    name: str | None = None
-    save_seconds: float = 60.0
-    sample_seconds: float = 0.0
-    sample_prompt: str = "\n"
-    as_json: bool = False
-    tokenizer: Path | None = None
-    bpe: int | None = None
-    snapshots: bool = False
-    engine: str = "native"
-    parallel: str = "ddp"
-    asked: Asked = Asked()
-
-    @property
-    def saving(self) -> Saving:
-        """For an engine that leaves nothing to choose. Raises ConfigError."""
-        return self.asked.plainly()
 
 
 def run(job: Job) -> int:
@@ -70,6 +34,8 @@ def run(job: Job) -> int:
 
     Raises PostTrainError: what cannot be begun, a number that was not finite, a last save or an export that failed.
     """
+    if job.source is not None and not job.resume:
+        raise ConfigError("train", "--from FILE is an exported run that goes on in --out DIR", "it came without --resume", "add it")
     if job.engine == "torch":
         return _in_torch()(job)
     if job.device == "cuda" or job.precision == "bf16":
@@ -79,7 +45,7 @@ def run(job: Job) -> int:
         stack.enter_context(writable(None, job.export))
         if job.resume:
             held = stack.enter_context(hold_saved(job))
-            trainer = _resumed(job, held)
+            trainer = resumed(job, held)
         else:
             plan = planned(job)
             held = stack.enter_context(hold_new(job)) if job.out is not None else None
@@ -120,124 +86,6 @@ def _begun(job: Job, config: GPTConfig, settings: dict, corpus: Corpus) -> Train
     except BaseException:
         model.close()
         raise
-
-
-def hold_new(job: Job) -> Run:
-    held = hold_run(job.out, create=job.name or job.out.name)
-    try:
-        with contextlib.suppress(StoreMissingError):
-            held.payload()
-            raise ConfigError(
-                "train",
-                f"{job.out} is a new run's folder",
-                "a run is saved there",
-                "add --resume to go on with it, or choose another",
-            )
-        if job.name:
-            held.rename(job.name)
-    except BaseException:
-        held.close()
-        raise
-    return held
-
-
-def hold_saved(job: Job) -> Run:
-    if job.out is None:
-        raise ConfigError(
-            "train", "--resume goes on with the run in --out DIR", "no --out came", "name the run's folder"
-        )
-    return hold_run(job.out)
-
-
-def _resumed(job: Job, held: Run) -> Trainer:
-    checkpoint = to_resume(job, held)
-    trainer = _going_on(job, checkpoint)
-    try:
-        refuse_another(job.tokenizer, job.bpe, trainer.corpus)
-    except BaseException:
-        trainer.model.close()
-        raise
-    reach(job, trainer)
-    return trainer
-
-
-def to_resume(job: Job, held: Run) -> Checkpoint:
-    """The run's last save, seen to agree with what was asked for. Raises ConfigError, StoreError, FormatError."""
-    checkpoint = held.load()
-    if held.recovered:
-        say(held.recovered)
-    _refuse_contradictions(job, checkpoint)
-    steps = job.settings.get("steps")
-    if steps is not None and steps < checkpoint.step:
-        raise ConfigError(
-            "resume",
-            f"--steps is the step to reach, and the run is at step {checkpoint.step:,}",
-            f"{steps:,} came",
-            "name a later one",
-        )
-    return checkpoint
-
-
-def reach(job: Job, trainer: Trainer) -> None:
-    """Let a run that goes on reach the step asked for."""
-    if "steps" in job.settings:
-        trainer.settings = training_settings(trainer.settings | {"steps": job.settings["steps"]})
-        trainer.until = job.settings["steps"]
-
-
-def _going_on(job: Job, checkpoint: Checkpoint) -> Trainer:
-    """The run on its engine, in the precision it was trained in unless another is asked for; in single precision, with a
-    sentence, where the engine has no other."""
-    corpus, kept, saving = corpus_of(job, checkpoint), saved_precision(checkpoint), None
-    if not job.asked.nothing:
-        saving = job.asked.saving(GPTConfig.from_dict(checkpoint.config), moments=kind_of(checkpoint))
-
-    def on(precision: str | None) -> Trainer:
-        how = {"device": job.device, "threads": job.threads, "isa": job.isa}
-        return trainer_of(checkpoint, corpus, precision=precision, saving=saving, **how)
-
-    try:
-        trainer = on(job.precision)
-    except DeviceUnavailableError:
-        if job.precision or kept == "f32":
-            raise
-        trainer = on("f32")  # raises again where it is no matter of precision
-    if job.precision is None and kept != getattr(trainer.model.machine, "precision", "f32"):
-        say(f"The run was trained in half precision (f16), which {trainer.model.machine.description} has not: it goes on in single precision (f32).")
-    return trainer
-
-
-def _refuse_contradictions(job: Job, checkpoint: Checkpoint) -> None:
-    """A run that goes on keeps its settings; an option that says otherwise is a mistake worth a sentence."""
-    given = job.settings | job.sizes
-    if job.preset is not None:
-        given = GPTConfig.preset(job.preset, **job.sizes).to_dict() | given
-        del given["vocabulary"]  # a preset's is that of bytes; the tokenizer is judged by itself
-    saved = checkpoint.training | checkpoint.config
-    for name, value in given.items():
-        if name != "steps" and value != saved.get(name):
-            raise ConfigError(
-                "resume",
-                f"a run goes on with its own settings, {name} {saved.get(name)}",
-                f"{_option(job, name)} {value} came",
-                "leave that option out, or start a new run in another --out",
-            )
-
-
-def _option(job: Job, name: str) -> str:
-    given = job.settings | job.sizes
-    return f"--{name.replace('_', '-')}" if name in given else f"--preset {job.preset} with {name}"
-
-
-def corpus_of(job: Job, checkpoint: Checkpoint) -> Corpus:
-    if job.data is not None:
-        return Corpus.named(job.data)
-    name, bundled = checkpoint.corpus.get("name"), Corpus.shakespeare()
-    if checkpoint.corpus.get("sha256") == bundled.sha256:
-        return bundled
-    raise ConfigError(
-        "resume", "the text is given again", f"the run was trained on {name!r}, and no --data came", "add --data FILE"
-    )
 
 
 class Keeping:

@@ -2,7 +2,8 @@
 
 import pytest
 from posttrainllm.backends import webgpu
-from posttrainllm.cli_train import Job, _going_on
+from posttrainllm.cli_job import Job
+from posttrainllm.cli_resume import going_on
 from posttrainllm.errors import ConfigError, DeviceUnavailableError, FormatError
 from posttrainllm.store.checkpoint import Checkpoint
 from posttrainllm.train.state import checkpoint_of, saved_precision, trainer_of
@@ -29,8 +30,8 @@ def saved(open_gpu):
 
 def resumed(checkpoint, monkeypatch, device="webgpu", precision=None):
     """As `train --resume` has it; the text is given."""
-    monkeypatch.setattr("posttrainllm.cli_train.corpus_of", lambda job, checkpoint: text())
-    return _going_on(Job(device=device, precision=precision), checkpoint)
+    monkeypatch.setattr("posttrainllm.cli_resume.corpus_of", lambda job, checkpoint: text())
+    return going_on(Job(device=device, precision=precision), checkpoint)
 
 
 def test_half_precision_and_its_scale_come_back(saved, monkeypatch, capsys):

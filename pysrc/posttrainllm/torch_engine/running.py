@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ..cli_interrupt import Interrupt
+from ..cli_job import Job
 from ..cli_output import output_for, say
 from ..cli_places import writable
+from ..cli_resume import corpus_of, hold_new, hold_saved, reach, to_resume
 from ..cli_tokenize import refuse_another
-from ..cli_train import Job, Keeping, corpus_of, finish, hold_new, hold_saved, planned, reach, to_resume
+from ..cli_train import Keeping, finish, planned
 from ..errors import ConfigError, NonFiniteError, PostTrainError
 from ..model.config import GPTConfig
 from ..store.checkpoint import Checkpoint
