@@ -168,7 +168,7 @@ def train(
 @app.command()
 @friendly
 def sample(
-    source: Annotated[Path, typer.Option("--from", help="A run's folder, or a .safetensors file.")],
+    source: Annotated[Path, typer.Option("--from", help="A run's folder, a .safetensors file, or a Hugging Face folder of a GPT-2.")],
     prompt: Annotated[Text, typer.Option(help="What the text begins with.", show_default="a line break")] = None,
     tokens: Annotated[int, typer.Option(help="Tokens to write, at most.")] = 200,
     temperature: Annotated[float, typer.Option(help="0 always takes the likeliest.")] = 0.8,

@@ -38,7 +38,7 @@ def _setting(name: str, text: str):
 @app.command()
 @friendly
 def lora(
-    source: Annotated[Path, typer.Option("--from", help="The base: a run's folder, or a .safetensors file. It is only read.")],
+    source: Annotated[Path, typer.Option("--from", help="The base: a run's folder, a .safetensors file, or a Hugging Face folder. It is only read.")],
     data: Annotated[Text, typer.Option(help="shakespeare, or a UTF-8 text file, to train on.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the adapter, in PEFT's format.")] = None,
     adapter: Annotated[Path | None, typer.Option(help="Begin with this adapter; without --data only merge it.")] = None,

@@ -31,7 +31,7 @@ PROMPT_ONLY = "prompt only"
 @app.command()
 @friendly
 def memorise(
-    source: Annotated[Path, typer.Option("--from", help="A run's folder, or a .safetensors file.")],
+    source: Annotated[Path, typer.Option("--from", help="A run's folder, a .safetensors file, or a Hugging Face folder of a GPT-2.")],
     data: Annotated[
         Text, typer.Option(help="The text to look for: shakespeare, or a UTF-8 text file.", show_default="the run's, where it is the bundled one")
     ] = None,
