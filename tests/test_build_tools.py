@@ -240,6 +240,7 @@ def test_a_second_build_waits_for_the_first(tmp_path):
 
 def test_the_kinds_of_tests_come_first_and_pytest_gets_the_rest():
     assert check.split(["native", "browser", "-k", "native"]) == (["native", "browser"], ["-k", "native"])
+    assert check.split(["large", "-x"]) == (["large"], ["-x"])
     assert check.split(["-x"]) == (["native", "pyodide", "browser"], ["-x"])
 
 
