@@ -132,8 +132,9 @@ def test_evaluating_gives_the_same_losses_in_parts(machine):
 @pytest.mark.parametrize("preset", load("presets"))
 def test_the_first_that_fits_is_chosen(preset):
     """No block too many: with one fewer, or in fewer parts, it does not fit. Moments are never touched."""
-    config = GPTConfig.preset(preset)
-    plain, least = planned(config).total_bytes, planned(config, None, Saving(config.batch, config.layers)).total_bytes
+    config = GPTConfig.preset(preset, **({"batch": 2} if preset == "behemoth" else {}))  # with one row it has nothing to save but moments
+    plain = planned(config).total_bytes
+    least = min(planned(config, None, Saving(parts, config.layers)).total_bytes for parts in choosing.divisors(config.batch))
     assert choose_saving(config, None, plain + RESERVE_BYTES) == PLAIN == choose_saving(config)
     for share in (0.02, 0.4, 0.9):
         limit = int(least + share * (plain - least)) + RESERVE_BYTES
@@ -184,7 +185,7 @@ def test_choices_come_with_what_they_cost():
     limit = planned(config, None, Saving(2, 1)).total_bytes + RESERVE_BYTES
     tight = {each.name: each for each in choices(config, None, within(config, None, limit))}
     assert not tight["plain"].fits and tight["micro_batches"].saving == Saving(4) and tight["smallest"].fits
-    assert "micro_batches" not in {each.name for each in choices(GPTConfig.preset("behemoth"))}
+    assert [each.name for each in choices(GPTConfig.preset("behemoth"))] == ["plain", "bf16", "8bit", "smallest"]
     assert found["smallest"].to_dict()["saving"] == {"micro_batches": 16, "recompute": 4, "moments": "8bit"}
 
 

@@ -128,23 +128,25 @@ def choose_saving(
 def choices(config: GPTConfig, lora: LoRAConfig | None = None, fits: Fits | None = None) -> list[Choice]:
     """What can be chosen, by the time that it costs: "plain", "bf16", "8bit", "micro_batches", "recompute", "smallest".
 
-    Of blocks and parts as few as fit, else as many as there are; "smallest" is all of it, with 8-bit moments.
+    Of blocks and parts as few as fit, else as many as still save something; "smallest" is all of it, with 8-bit moments. What saves
+    nothing is left out.
     """
     if fits is None or fits(PLAIN):  # what needs less than a plain step fits too
         fits = within(config, lora, None)
-    some = Saving(recompute=config.layers)
-    if fits(some):
-        some = cheapest(config, fits, parts=[1]) or some
-        some = some if some.recompute else Saving(recompute=config.layers)
+    some = cheapest(config, fits, parts=[1])
+    if some is None or not some.recompute:
+        least = planned(config, lora, Saving(recompute=config.layers)).total_bytes
+        some = cheapest(config, lambda saving: planned(config, lora, saving).total_bytes <= least, parts=[1])
     split = next((Saving(parts) for parts in divisors(config.batch)[1:] if fits(Saving(parts))), Saving(config.batch))
     named = {"plain": PLAIN, "bf16": Saving(moments="bf16"), "8bit": Saving(moments="8bit"), "micro_batches": split, "recompute": some}
-    named["smallest"] = Saving(config.batch, config.layers, "8bit")
-    if config.batch == 1:
-        del named["micro_batches"]
-    plain, found = planned(config, lora).flops, []
+    both = [Saving(parts, config.layers, "8bit") for parts in {1, config.batch}]  # parts add gradients up, which then lend nothing
+    named["smallest"] = min(both, key=lambda saving: planned(config, lora, saving).total_bytes)
+    plain, found = planned(config, lora), []
     for name, saving in named.items():
         plan = planned(config, lora, saving)
-        found.append(Choice(name, saving, plan.total_bytes, plan.flops / plain - 1.0, fits(saving)))
+        if plan.total_bytes >= plain.total_bytes and name != "plain":
+            continue  # one row is not split, and what gradients lend may hold all that blocks keep
+        found.append(Choice(name, saving, plan.total_bytes, plan.flops / plain.flops - 1.0, fits(saving)))
     return sorted(found, key=lambda choice: choice.extra_time)
 
 
