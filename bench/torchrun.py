@@ -179,7 +179,8 @@ def measure(ranks, case: dict, seconds: float) -> dict:
         model.initialise(42)
         if cuda:
             torch.cuda.synchronize()
-        made, kept = time.perf_counter() - began, torch.cuda.memory_allocated(ranks.device) if cuda else 0
+        made, held = time.perf_counter() - began, model.memory()
+        kept = held["weights_bytes"] + held["moments_bytes"]
         settings = training_settings({}, config.channels)
         generator = torch.Generator().manual_seed(1)
         batch = torch.randint(0, 256, (2, config.batch, config.context), generator=generator, dtype=torch.int32).numpy()
@@ -193,6 +194,8 @@ def measure(ranks, case: dict, seconds: float) -> dict:
                 times.append(1000 * (time.perf_counter() - at))
             if number == WARMUPS:
                 until = time.perf_counter() + seconds
+                if cuda:  # NCCL lets go of what the case before sent only now
+                    torch.cuda.reset_peak_memory_stats(ranks.device)
             ended = number >= WARMUPS + 5 and (time.perf_counter() > until or number >= WARMUPS + 200)
             stop = bool(ranks.agree(int(ended), 0.0)[0])
         peak = torch.tensor([float(kept), float(model.peak_memory_bytes() or 0)], device=ranks.device, dtype=torch.float64)
