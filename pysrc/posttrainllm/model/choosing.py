@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from ..compile import place
+from ..compile import Graph, place
 from ..errors import ConfigError
 from .config import GPTConfig
+from .gpt import Layout
 from .lora import LoRAConfig
-from .program import by_kind, decoding, evaluation, initial_weights, kept_bytes, regions_of, step_graph, with_slots
+from .program import by_kind, decoding, evaluation, initial_weights, kept_bytes, regions_of, step_graph, update_weights, with_slots
 from .saving import PLAIN, Saving
 
 RESERVE_BYTES = 8 << 20
@@ -56,6 +57,8 @@ class Planned:
 def planned(config: GPTConfig, lora: LoRAConfig | None = None, saving: Saving = PLAIN, training: bool = True) -> Planned:
     """What a Program would say of itself, without its tapes."""
     saving.require_fit(config)
+    if training and saving.moments != "f32":
+        return _with_moments(config, lora, saving)
     need = _forward_regions(config, lora, config.batch // saving.micro_batches)
     if not training:
         return Planned(by_kind(with_slots(need, 1), 0), 0)
@@ -64,6 +67,20 @@ def planned(config: GPTConfig, lora: LoRAConfig | None = None, saving: Saving = 
     regions = plan.region_bytes | {"inputs": 2 * step.rest["targets"].offset_bytes}
     need = with_slots({region: max(nbytes, regions[region]) for region, nbytes in need.items()}, parts)
     return Planned(by_kind(need, kept_bytes(plan, step.forward)), step.flops())
+
+
+def _with_moments(config: GPTConfig, lora: LoRAConfig | None, saving: Saving) -> Planned:
+    """The plan of a Saving whose moments are smaller: all else is as with float32's."""
+    whole, layout = planned(config, lora, replace(saving, moments="f32")), Layout.of(config, lora)
+    updates = []
+    for each in (saving, PLAIN):
+        graph = Graph()
+        update_weights(graph, layout, each)
+        updates.append((place(graph).region_bytes, graph.flops()))
+    (small, flops), (large, usual) = updates
+    less = sum(large[region] - small[region] for region in ("m", "v"))
+    kinds = {kind: whole.memory[kind] - less for kind in ("moments_bytes", "total_bytes")}
+    return Planned(whole.memory | kinds, whole.flops + flops - usual)
 
 
 @lru_cache(maxsize=128)
@@ -128,15 +145,13 @@ def choose_saving(
 def choices(config: GPTConfig, lora: LoRAConfig | None = None, fits: Fits | None = None) -> list[Choice]:
     """What can be chosen, by the time that it costs: "plain", "bf16", "8bit", "micro_batches", "recompute", "smallest".
 
-    Of blocks and parts as few as fit, else as many as still save something; "smallest" is all of it, with 8-bit moments. What saves
+    Of blocks and parts as few as fit, else as many as there are; "smallest" is all of it, with 8-bit moments. What saves
     nothing is left out.
     """
     if fits is None or fits(PLAIN):  # what needs less than a plain step fits too
         fits = within(config, lora, None)
     some = cheapest(config, fits, parts=[1])
-    if some is None or not some.recompute:
-        least = planned(config, lora, Saving(recompute=config.layers)).total_bytes
-        some = cheapest(config, lambda saving: planned(config, lora, saving).total_bytes <= least, parts=[1])
+    some = some if some and some.recompute else Saving(recompute=config.layers)
     split = next((Saving(parts) for parts in divisors(config.batch)[1:] if fits(Saving(parts))), Saving(config.batch))
     named = {"plain": PLAIN, "bf16": Saving(moments="bf16"), "8bit": Saving(moments="8bit"), "micro_batches": split, "recompute": some}
     both = [Saving(parts, config.layers, "8bit") for parts in {1, config.batch}]  # parts add gradients up, which then lend nothing
