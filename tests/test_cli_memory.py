@@ -11,9 +11,10 @@ from posttrainllm.cli_memory import Asked, nbytes_of
 from posttrainllm.errors import ConfigError
 from posttrainllm.model.choosing import RESERVE_BYTES, planned
 from posttrainllm.model.config import GPTConfig
+from posttrainllm.model.lora import Adapter
 from posttrainllm.model.saving import Saving
 
-from .calling import QUICK, SIZES, call, text_file, train  # noqa: F401 - one is a fixture
+from .calling import QUICK, SIZES, call, saved_run, text_file, train  # noqa: F401 - two are fixtures
 
 pytestmark = pytest.mark.native_only(reason="the command line is native")
 HOW = [*SIZES, *QUICK, "--device", "cpu", "--threads", 1]
@@ -91,3 +92,17 @@ def test_a_bench_says_what_it_saved():
     found = json.loads(line)
     assert found["saving"] == {"micro_batches": 2, "recompute": 2, "moments": "f32"}
     assert found["flops_per_step"] == planned(GPTConfig.preset("tiny", batch=4), None, Saving(2, 2)).flops
+
+
+def test_adapters_and_tuning_save_memory_too(saved, tmp_path):
+    base = ["--from", tmp_path / "run", "--device", "cpu", "--json"]
+    common = ["--data", tmp_path / "fox.txt", "--steps", 4, "--evaluation-tokens", 64]
+    plain = [json.loads(line) for line in call("lora", *base, *common, "--out", tmp_path / "a")[0].splitlines()]
+    less = [json.loads(line) for line in call("lora", *base, *common, "--out", tmp_path / "b", "--recompute", 1)[0].splitlines()]
+    assert Adapter.load(tmp_path / "a").weights == Adapter.load(tmp_path / "b").weights
+    assert plain[0]["saving"] != less[0]["saving"] and less[0]["memory"]["total_bytes"] < plain[0]["memory"]["total_bytes"]
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"prompt": f"{n}", "response": "x" * (n % 4 + 1)}) + "\n" for n in range(20)))
+    call("sft", *base, "--pairs", rows, "--out", tmp_path / "c", "--steps", 2, "--micro-batches", 2, "--memory", "12M")
+    rows.write_text("".join(json.dumps({"prompt": f"{n}", "chosen": "x", "rejected": "y"}) + "\n" for n in range(20)))
+    call("dpo", *base, "--preferences", rows, "--out", tmp_path / "d", "--steps", 2, "--recompute", 1)

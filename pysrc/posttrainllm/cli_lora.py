@@ -10,7 +10,11 @@ import typer
 
 from .cli import app
 from .cli_interrupt import Interrupt, until_broken
-from .cli_options import AnyBaseOption, DeviceOption, JsonOption, Number, OverwriteOption, PrecisionOption, Text, ThreadsOption, Whole, friendly
+from .cli_memory import Asked
+from .cli_options import (
+    AnyBaseOption, DeviceOption, JsonOption, MemoryOption, MicroBatchesOption, Number, OverwriteOption, PrecisionOption, RecomputeOption,
+    Text, ThreadsOption, Whole, friendly,
+)  # fmt: skip
 from .cli_options import Device as _Device
 from .cli_options import Precision as _Precision
 from .cli_output import emit, output_for, say, trained
@@ -76,6 +80,9 @@ def lora(
     device: DeviceOption = _Device.auto,
     threads: ThreadsOption = None,
     precision: PrecisionOption = _Precision.f32,
+    micro_batches: MicroBatchesOption = None,
+    recompute: RecomputeOption = None,
+    memory: MemoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Train a low-rank adapter on a text: under 1 % of the parameters at the defaults, and the base stays as it is."""
@@ -92,6 +99,7 @@ def lora(
     from .train.files import opened
     from .train.state import model_of
 
+    asked = Asked.of(micro_batches, recompute, None, memory)
     engine = {"device": device.value, "threads": threads, "precision": precision.value}
     what, trainer, status = LoRAConfig.of(**shape) if adapter is None else adapter_at(adapter), None, 0
     with contextlib.ExitStack() as stack:
@@ -99,9 +107,9 @@ def lora(
         kept = stack.enter_context(opened(resume)) if resume is not None else None
         base = stack.enter_context(opened(source))
         if kept is not None:
-            trainer = _resumed(kept, base, data, steps, engine)
+            trainer = _resumed(kept, base, data, steps, engine, asked)
         elif data is not None:
-            trainer = _begun(base, what, data, settings, engine, any_base)
+            trainer = _begun(base, what, data, settings, engine, any_base, asked)
         model = trainer.model if trainer is not None else model_of(base, lora=what, any_base=any_base, **engine)
         stack.callback(model.close)
         if trainer is not None:
@@ -149,7 +157,7 @@ def _check_places(source: Path, out, adapter, merge, resume, export, overwrite: 
         raise ConfigError("lora", "each result has a place of its own", f"{merge or export} came twice", "name another")
 
 
-def _begun(base, what, data: str, settings: dict, engine: dict, any_base: bool) -> Trainer:
+def _begun(base, what, data: str, settings: dict, engine: dict, any_base: bool, asked: Asked) -> Trainer:
     from .data.corpus import Corpus
     from .train.settings import training_settings
     from .train.state import model_of
@@ -157,7 +165,7 @@ def _begun(base, what, data: str, settings: dict, engine: dict, any_base: bool) 
 
     seed = training_settings(settings, adapter=True)["seed"]
     corpus = Corpus.named(data)
-    model = model_of(base, True, lora=what, seed=seed, any_base=any_base, **engine)
+    model = model_of(base, True, lora=what, seed=seed, any_base=any_base, saving=asked.on(base, what), **engine)
     try:
         return Trainer(model, corpus, settings)
     except BaseException:
@@ -165,17 +173,19 @@ def _begun(base, what, data: str, settings: dict, engine: dict, any_base: bool) 
         raise
 
 
-def _resumed(kept, base, data: str | None, steps: int | None, engine: dict) -> Trainer:
+def _resumed(kept, base, data: str | None, steps: int | None, engine: dict, asked: Asked) -> Trainer:
     from .data.corpus import Corpus
+    from .train.moments import kind_of
     from .train.settings import training_settings
-    from .train.state import trainer_of
+    from .train.state import adapter_of, trainer_of
 
     corpus = Corpus.shakespeare() if data is None else Corpus.named(data)
     if data is None and kept.corpus.get("sha256") != corpus.sha256:
         raise ConfigError("lora", "the text is given again", f"the adapter was trained on {kept.corpus.get('name')!r}", "add --data FILE")
     if steps is not None and steps < kept.step:
         raise ConfigError("lora", f"--steps is the step to reach, and the run is at step {kept.step:,}", f"{steps:,} came", "name a later one")
-    trainer = trainer_of(kept, corpus, base=base, **engine)
+    saving = None if asked.nothing else asked.on(base, adapter_of(kept), kind_of(kept))
+    trainer = trainer_of(kept, corpus, base=base, saving=saving, **engine)
     if steps is not None:
         trainer.settings = training_settings(trainer.settings | {"steps": steps})
         trainer.until = steps

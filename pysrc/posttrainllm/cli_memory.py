@@ -9,7 +9,7 @@ from .compile.explain import Table
 from .errors import ConfigError
 from .model.choosing import choices, choose_saving, in_words, planned, within
 from .model.config import GPTConfig
-from .model.lora import LoRAConfig
+from .model.lora import Adapter, LoRAConfig
 from .model.memory import available_bytes
 from .model.saving import PLAIN, Saving
 
@@ -44,6 +44,11 @@ class Asked:
         if self.memory_bytes is not None or self.recompute == "auto":
             raise ConfigError("train", "--memory and --recompute auto plan the native engine's memory", "--engine torch came", "give numbers")
         return Saving(self.micro_batches or 1, self.recompute or 0, self.moments or "f32")
+
+    def on(self, base, adapter: LoRAConfig | Adapter | None, moments: str = "f32") -> Saving:
+        """`saving` for an adapter on the model of a Checkpoint."""
+        lora = adapter.config if isinstance(adapter, Adapter) else adapter
+        return self.saving(GPTConfig.from_dict(base.config), lora, moments)
 
     def saving(self, config: GPTConfig, lora: LoRAConfig | None = None, moments: str = "f32", parts: bool = True) -> Saving:
         """The Saving of a run. What is not given is chosen where --memory or auto asks for that, else plain; moments are the run's own.

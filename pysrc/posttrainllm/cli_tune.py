@@ -8,7 +8,11 @@ from typing import Annotated
 import typer
 
 from .cli import app
-from .cli_options import AnyBaseOption, DeviceOption, JsonOption, Number, OverwriteOption, Text, ThreadsOption, Whole, friendly
+from .cli_memory import Asked
+from .cli_options import (
+    AnyBaseOption, DeviceOption, JsonOption, MemoryOption, MicroBatchesOption, Number, OverwriteOption, RecomputeOption, Text,
+    ThreadsOption, Whole, friendly,
+)  # fmt: skip
 from .cli_options import Device as _Device
 from .configs import load
 
@@ -69,6 +73,9 @@ def sft(
     any_base: AnyBaseOption = False,
     device: DeviceOption = _Device.auto,
     threads: ThreadsOption = None,
+    micro_batches: MicroBatchesOption = None,
+    recompute: RecomputeOption = None,
+    memory: MemoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Tune a run on prompts with responses; the loss is that of the responses alone. Ctrl-C stops and saves."""
@@ -79,6 +86,7 @@ def sft(
     lora = {"rank": rank, "alpha": alpha, "targets": target}
     how = {"batch": batch, "device": device.value, "threads": threads, "overwrite": overwrite, "any_base": any_base}
     template = {"between": between, "end": end}
+    how["asked"] = Asked.of(micro_batches, recompute, None, memory)
     return run(Job("sft", source, pairs, out, settings, lora, template, full, adapter, base, None, refuse_long, as_json, **how))
 
 
@@ -108,6 +116,7 @@ def dpo(
     any_base: AnyBaseOption = False,
     device: DeviceOption = _Device.auto,
     threads: ThreadsOption = None,
+    recompute: RecomputeOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Tune a run on chosen and rejected answers (DPO). Ctrl-C stops and saves."""
@@ -118,4 +127,5 @@ def dpo(
     lora = {"rank": rank, "alpha": alpha, "targets": target}
     how = {"batch": batch, "device": device.value, "threads": threads, "overwrite": overwrite, "any_base": any_base}
     template = {"between": between, "end": end}
+    how["asked"] = Asked.of(None, recompute, None, None)
     return run(Job("dpo", source, preferences, out, settings, lora, template, full, adapter, base, beta, refuse_long, as_json, **how))

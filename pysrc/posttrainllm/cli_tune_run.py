@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from .cli_interrupt import BROKEN_PIPE, Interrupt, until_broken
+from .cli_memory import Asked
 from .cli_output import counted, emit, plain, say, trained
 from .cli_places import adapter_at, require_new_adapter, require_new_file, writable
 from .data.corpus import Corpus
@@ -53,6 +54,7 @@ class Job:
     threads: int | None
     overwrite: bool = False
     any_base: bool = False
+    asked: Asked = Asked()
 
 
 def run(job: Job) -> int:
@@ -109,9 +111,11 @@ def _opened(job: Job) -> tuple[GPT, Corpus | None]:
             checkpoint.config = GPTConfig.from_dict(checkpoint.config | {"batch": job.batch}).to_dict()
         how = {"device": job.device, "threads": job.threads}
         if job.full:
-            return model_of(checkpoint, **how), base
+            return model_of(checkpoint, saving=job.asked.on(checkpoint, None), **how), base
         seed = job.settings["seed"]
-        return model_of(checkpoint, True, lora=adapter or LoRAConfig.of(**job.lora), seed=seed, any_base=job.any_base, **how), base
+        lora = adapter or LoRAConfig.of(**job.lora)
+        how["saving"] = job.asked.on(checkpoint, lora)
+        return model_of(checkpoint, True, lora=lora, seed=seed, any_base=job.any_base, **how), base
 
 
 def _base(job: Job, checkpoint: Checkpoint) -> Corpus | None:
