@@ -26,7 +26,7 @@ from posttrainllm.model.program import Program
 from posttrainllm.store.checkpoint import Checkpoint, weights_sha256
 from posttrainllm.store.slots import decode_page
 from posttrainllm.store.volume import PAGE_BYTES
-from posttrainllm.train.state import tensors_of
+from posttrainllm.train.state import checkpoint_of
 from posttrainllm.train.trainer import Trainer
 from tools import paths
 
@@ -149,7 +149,8 @@ def natively(steps: int) -> tuple[list[tuple[float, float]], dict[str, str], flo
     model.initialise(42)
     trainer = Trainer(model, Corpus.shakespeare(), SETTINGS | {"steps": steps})
     reports = [trainer.train_step() for _ in range(steps)]
-    found = hashes(*(tensors_of(model, region) for region in ("params", "m", "v")))
+    stands = checkpoint_of(trainer, "native")
+    found = hashes(stands.weights, stands.m, stands.v)
     model.close()
     return [(r.loss_nats, r.gradient_norm) for r in reports], found, min(r.seconds for r in reports)
 
