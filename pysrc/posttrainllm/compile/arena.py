@@ -95,29 +95,33 @@ def _gap(done: list[tuple[int, int, int, int]], span: Lifetime, nbytes: int) -> 
 
 @dataclass
 class _Packed:
-    """Offsets by place, whether of the lent region, and the arena's bytes."""
+    """Region and offset by place, and the arena's bytes."""
 
-    places: list[tuple[list[Value], int, bool]]
+    places: list[tuple[list[Value], str, int]]
     arena_bytes: int
 
 
-def _pack(chains: list[tuple[Lifetime, list[Value]]], taken: list[tuple[int, int, int, int]], lent_bytes: int, from_end: bool) -> _Packed:
-    """Each chain at the lowest gap of the lent region, seen from its beginning or its end, where that is long enough, else of the arena."""
-    lent = [(first, last, lent_bytes - stop, lent_bytes - start) if from_end else (first, last, start, stop) for first, last, start, stop in taken]
+def _pack(chains: list[tuple[Lifetime, list[Value]]], lenders: dict[str, tuple[list, int]], from_end: bool) -> _Packed:
+    """Each chain at the lowest gap of the first region that lends one, seen from its beginning or its end, else of the arena."""
+    lent = {
+        region: [(first, last, total - stop, total - start) if from_end else (first, last, start, stop) for first, last, start, stop in taken]
+        for region, (taken, total) in lenders.items()
+    }
     done: list[tuple[int, int, int, int]] = []  # first and last node, first byte and the one behind the last
     packed = _Packed([], 0)
     for span, values in chains:
         nbytes = round_up(span.value.nbytes, ALIGN_BYTES)
-        offset = _gap(lent, span, nbytes) if lent_bytes else 0
-        inside = offset + nbytes <= lent_bytes
-        if inside:
-            lent.append((span.first, span.last, offset, offset + nbytes))
-            offset = lent_bytes - offset - nbytes if from_end else offset
+        for region, (_, total) in lenders.items():
+            offset = _gap(lent[region], span, nbytes)
+            if offset + nbytes <= total:
+                lent[region].append((span.first, span.last, offset, offset + nbytes))
+                packed.places.append((values, region, total - offset - nbytes if from_end else offset))
+                break
         else:
             offset = _gap(done, span, nbytes)
             done.append((span.first, span.last, offset, offset + nbytes))
             packed.arena_bytes = max(packed.arena_bytes, offset + nbytes)
-        packed.places.append((values, offset, inside))
+            packed.places.append((values, "arena", offset))
     return packed
 
 
@@ -126,28 +130,31 @@ def _taken(graph: Graph, region: str) -> list[tuple[int, int, int, int]]:
     firsts: dict[Value, int] = {}
     for index, node in enumerate(graph.nodes):
         for value in node.values.values():
-            if region and value.region == region:
+            if value.region == region:
                 firsts.setdefault(value, index)
     end = len(graph.nodes)
     return [(first, end, value.offset_bytes, value.offset_bytes + round_up(value.nbytes, ALIGN_BYTES)) for value, first in firsts.items()]
 
 
-def place(graph: Graph, lend: str = "") -> Plan:
+def place(graph: Graph, lend: dict[str, int] | None = None) -> Plan:
     """Give every arena Value an offset (multiple of 256 bytes) such that no two alive together overlap.
 
-    `lend` names a region whose Values are written whole before anything reads them, and hold to the end of the tape: before that
-    its bytes are lent to what fits there, which then lies in that region. (A gradient is nothing before its part of the backward,
-    and by then many an activation is gone. They come last block first: seen from the end, the lowest gap is the one that is taken
-    soonest, and what is needed long finds the first blocks' free. Whichever way leaves the smaller arena is taken.)
+    `lend` names regions, with the bytes they have besides what the graph names there: whose Values are written whole before anything
+    reads them, and hold to the end of the tape. Before that their bytes are lent to what fits there, which then lies in that region.
+    (A gradient is nothing before its part of the backward, and by then many an activation is gone. They come last block first: seen
+    from the end, the lowest gap is the one that is taken soonest, and what is needed long finds the first blocks' free. Whichever way
+    leaves the smaller arena is taken.)
     """
-    spans, taken = lifetimes(graph), _taken(graph, lend)
-    lent_bytes = max((stop for *_, stop in taken), default=0)
+    spans, lenders = lifetimes(graph), {}
+    for region, nbytes in (lend or {}).items():
+        taken = _taken(graph, region)
+        lenders[region] = taken, max((stop for *_, stop in taken), default=nbytes)
     chains = sorted(_chains(graph, spans), key=lambda each: (-each[0].value.nbytes, each[0].first))
-    ways = [_pack(chains, taken, lent_bytes, from_end) for from_end in ((True, False) if lent_bytes else (False,))]
+    ways = [_pack(chains, lenders, from_end) for from_end in ((True, False) if lenders else (False,))]
     best = min(ways, key=lambda packed: packed.arena_bytes)
-    for values, offset, inside in best.places:
+    for values, region, offset in best.places:
         for value in values:
-            value.region, value.offset_bytes = lend if inside else "arena", offset
+            value.region, value.offset_bytes = region, offset
     region_bytes = dict.fromkeys(REGIONS, 0)
     region_bytes["arena"] = best.arena_bytes
     for value in graph.values():

@@ -141,6 +141,11 @@ class Cache:
     position: Value
     layers: tuple[tuple[Value, Value], ...] = field(repr=False)
 
+    @staticmethod
+    def nbytes(config: GPTConfig) -> int:
+        """Bytes of its region."""
+        return 2 * config.layers * round_up(config.channels * config.context * ELEMENT_BYTES, ALIGN_BYTES)
+
     @classmethod
     def of(cls, config: GPTConfig, position: Value) -> "Cache":
         """The cache of a model's whole context."""

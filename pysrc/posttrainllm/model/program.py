@@ -65,7 +65,7 @@ def kept_bytes(plan: Plan, forward: int) -> int:
     return sum(round_up(span.value.nbytes, ALIGN_BYTES) for span in kept)
 
 
-def seal(graph: Graph, body: range = range(0), lend: str = "", **rest) -> Pass:
+def seal(graph: Graph, body: range = range(0), lend: dict[str, int] | None = None, **rest) -> Pass:
     """A finished graph as a Pass. With `parts` the tape has its nodes `body` for each of them, one after another on the same arena."""
     plan = place(graph, lend)
     made = Pass(plan, record(plan), **rest)
@@ -178,25 +178,26 @@ class Step:
 
 
 def step_graph(config: GPTConfig, lora: LoRAConfig | None = None, saving: Saving = PLAIN, lend: bool = True) -> Step:
-    """What training_step places and records. Where a batch goes through whole, gradients may lend their memory until they are."""
+    """What training_step places and records. With `lend` a text's keys and values, which are of no more use when weights change, lend
+    their memory to a step; and where a batch goes through whole gradients do until they are."""
     layout, graph, parts = Layout.of(config, lora), Graph(), saving.micro_batches
     weights, rows = layout.values(), config.batch // parts
     tokens, targets = inputs(rows, config.context, parts)
-    lend = lend and parts == 1
-    if not lend:
+    lenders = {"grads": 0} if lend and parts == 1 else {}
+    if not lenders:
         zero_gradients(graph, layout)
     first = len(graph.nodes)
     named = trace(graph, config, weights, tokens, rows, config.context, lora=lora)
     _loss(graph, config, named["logits"], targets)
     forward = len(graph.nodes)
     builder = backward(graph, layout, saving, dloss_of(0, parts))
-    if lend:
+    if lenders:
         zero_late(graph, layout)
     body = range(first, len(graph.nodes))
     update_weights(graph, layout, saving)
     gradients = {name: builder.parameter_gradient(weights[name]) for name in layout.trainable_names}
     outputs = gradients | {"loss": LOSS, "gradient_norm": NORM}
-    rest = {"tokens": tokens, "targets": targets, "outputs": outputs, "parts": parts, "lend": "grads" if lend else ""}
+    rest = {"tokens": tokens, "targets": targets, "outputs": outputs, "parts": parts, "lend": lenders | ({"cache": Cache.nbytes(config)} if lend else {})}
     return Step(graph, body, forward, rest)
 
 
