@@ -5,8 +5,8 @@ theirs: torch.utils.checkpoint); the batch in parts whose gradients add up; both
 None after each step.
 
 On a CPU the figure is the highest total of PyTorch's own allocator ("Total Allocated" of its profiler, from before the model is made to
-the end of the second step, so that AdamW's moments are there), in a process of its own. Ours is what the plan takes, all regions at once,
-and the engine's scratch: it is taken whole before the first step, and never grows. Beside them stands how far each process grew as the
+the end of the second step, so that AdamW's moments are there), in a process of its own. Ours is what the plan takes, all regions at once
+before the first step; it never grows. Neither counts what the products' kernels need for themselves (ours: held_bytes less the plan's). Beside them stands how far each process grew as the
 system counts it (peak resident set less that before the model), where the allocators' slack and code loaded on the way count too.
 With --cuda theirs is torch.cuda.max_memory_allocated on the GPU at hand; ours what the plan needs, and what the GPU engine will hold.
 The record is bench/results/memory.json (with --cuda memory_cuda.json).
