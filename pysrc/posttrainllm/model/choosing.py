@@ -16,7 +16,7 @@ from ..errors import ConfigError
 from .config import GPTConfig
 from .gpt import Layout
 from .lora import LoRAConfig
-from .program import by_kind, decoding, evaluation, initial_weights, kept_bytes, regions_of, step_graph, update_weights, with_slots
+from .program import by_kind, decoding, evaluation, initial_weights, kept_bytes, regions_of, rows_to_evaluate, step_graph, update_weights, with_slots
 from .saving import PLAIN, Saving
 
 RESERVE_BYTES = 8 << 20
@@ -59,11 +59,13 @@ def planned(config: GPTConfig, lora: LoRAConfig | None = None, saving: Saving = 
     saving.require_fit(config)
     if training and saving.moments != "f32":
         return _with_moments(config, lora, saving)
-    need = _forward_regions(config, lora, config.batch // saving.micro_batches)
     if not training:
-        return Planned(by_kind(with_slots(need, 1), 0), 0)
+        return Planned(by_kind(with_slots(_forward_regions(config, lora, config.batch // saving.micro_batches), 1), 0), 0)
     step = step_graph(config, lora, saving)
     plan, parts = place(step.graph, step.rest["lend"]), saving.micro_batches
+    most = plan.region_bytes["arena"]
+    rows = rows_to_evaluate(config, saving, lambda rows: _evaluated(config, lora, rows)["arena"] <= most)
+    need = _forward_regions(config, lora, rows)
     regions = plan.region_bytes | {"inputs": 2 * step.rest["targets"].offset_bytes}
     need = with_slots({region: max(nbytes, regions[region]) for region, nbytes in need.items()}, parts)
     return Planned(by_kind(need, kept_bytes(plan, step.forward)), step.flops())
@@ -86,7 +88,14 @@ def _with_moments(config: GPTConfig, lora: LoRAConfig | None, saving: Saving) ->
 @lru_cache(maxsize=128)
 def _forward_regions(config: GPTConfig, lora: LoRAConfig | None, rows: int) -> dict[str, int]:
     """Bytes by region of evaluating so many rows, and of writing with a whole context."""
-    return regions_of([evaluation(config.with_batch(rows), lora), decoding(config, config.context, lora), initial_weights(config, False, lora)])
+    need = regions_of([decoding(config, config.context, lora), initial_weights(config, False, lora)])
+    return {region: max(nbytes, need[region]) for region, nbytes in _evaluated(config, lora, rows).items()}
+
+
+@lru_cache(maxsize=128)
+def _evaluated(config: GPTConfig, lora: LoRAConfig | None, rows: int) -> dict[str, int]:
+    """Bytes by region of evaluating so many rows."""
+    return evaluation(config, lora, rows=rows).plan.region_bytes
 
 
 def within(config: GPTConfig, lora: LoRAConfig | None, limit_bytes: int | None) -> Fits:

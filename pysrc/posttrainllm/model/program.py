@@ -5,7 +5,7 @@ All tapes share the regions; activations of different tapes overlay each other, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -238,9 +238,9 @@ def _loss(graph: Graph, config: GPTConfig, logits: Value, targets: Value) -> Val
     return node.arg("losses")
 
 
-def evaluation(config: GPTConfig, lora: LoRAConfig | None = None, saving: Saving = PLAIN) -> Pass:
-    """Forward and loss of tokens [B,T], or of one part of a batch; outputs `losses` [R] nats (0 where ignored), `loss` and `logits`."""
-    layout, graph, rows = Layout.of(config, lora), Graph(), config.batch // saving.micro_batches
+def evaluation(config: GPTConfig, lora: LoRAConfig | None = None, saving: Saving = PLAIN, rows: int = 0) -> Pass:
+    """Forward and loss of tokens [B,T], of one part of a batch, or of so many rows; outputs `losses` [R] nats (0 where ignored), `loss` and `logits`."""
+    layout, graph, rows = Layout.of(config, lora), Graph(), rows or config.batch // saving.micro_batches
     tokens, targets = inputs(rows, config.context)
     named = trace(graph, config, layout.values(), tokens, rows, config.context, lora=lora)
     losses = _loss(graph, config, named["logits"], targets)
@@ -284,6 +284,14 @@ def merging(config: GPTConfig, lora: LoRAConfig) -> Pass:
     return seal(graph, outputs={"identity": identity})
 
 
+def rows_to_evaluate(config: GPTConfig, saving: Saving, fits: Callable[[int], bool]) -> int:
+    """How many rows of a batch are evaluated at once: as in the step, or where blocks are computed again so few that it needs no more."""
+    rows = config.batch // saving.micro_batches
+    if not saving.recompute:
+        return rows
+    return next((each for each in range(rows, 1, -1) if rows % each == 0 and fits(each)), 1)
+
+
 class Program:
     """All tapes of a config. `training=False` leaves out the step, gradients and moments.
 
@@ -299,6 +307,11 @@ class Program:
         self.initial = initial_weights(config, training, lora, saving)
         self.step = training_step(config, lora, saving) if training else None
         self.evaluation = evaluation(config, lora, saving)
+        if self.step is not None:
+            most = self.step.plan.region_bytes["arena"]
+            rows = rows_to_evaluate(config, saving, lambda rows: evaluation(config, lora, rows=rows).plan.region_bytes["arena"] <= most)
+            if rows < self.evaluation.tokens.shape[0]:
+                self.evaluation = evaluation(config, lora, rows=rows)
         self._decoding: dict[int, Pass] = {}
 
     def decoding(self, time: int) -> Pass:
