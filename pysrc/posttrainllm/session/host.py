@@ -44,7 +44,7 @@ class Host:
         self.device, self.threads, self.precision = device, threads, "f32"
         self.store, self.adapters = store or RunStore(MemoryVolume()), adapters or RunStore(MemoryVolume())
         self._texts: dict[str, tuple[str, bytes]] = {}
-        self._machine, self._predictor, self._on_gpu = None, None, False
+        self._machine, self._predictor, self.on_gpu = None, None, False
         self._foreseen: dict[tuple, dict[str, int] | DeviceLimitError] = {}
         self._fitting: dict[tuple, bool] = {}
 
@@ -61,7 +61,7 @@ class Host:
     def opened(self, machine) -> None:
         """What models will hold is told as this machine does."""
         self._machine, self._predictor = weakref.ref(machine), getattr(machine, "predictor", None)
-        self._on_gpu, self._foreseen, self._fitting = machine.name == "webgpu", {}, {}
+        self.on_gpu, self._foreseen, self._fitting = machine.name == "webgpu", {}, {}
 
     def memory_of(self, program: Program) -> dict[str, int]:
         """Bytes by kind, and in all, that the engine in use will hold for a program. Raises DeviceLimitError where it cannot."""
@@ -108,7 +108,7 @@ class Host:
     def fits(self, config, lora, saving) -> bool:
         """Whether training with a Saving fits the engine in use: `reach_of`, on a CPU without making the tapes; on a GPU what counts is
         what must lie in one piece, which neither moments nor what is computed again change."""
-        if not self._on_gpu:
+        if not self.on_gpu:
             return within(config, lora, self.reach_bytes)(saving)
         key = config, lora, saving.micro_batches
         if key not in self._fitting:

@@ -6,7 +6,7 @@ import time
 
 from ..compile.tape import address
 from ..errors import DataError
-from ..model.choosing import cheapest, choices, in_words
+from ..model.choosing import cheapest, choices, in_words, planned
 from ..model.config import GPTConfig
 from ..model.program import LOSS, Program, training_step
 from ..model.saving import PLAIN, Saving
@@ -37,6 +37,14 @@ class Planning:
         reach = session.host.reach_of(program)
         possible = choices(chosen, None, lambda each: session.host.fits(chosen, None, each))
         memory = program.memory() if reach and reach.reason else session.host.memory_of(program)
+        reckoned = planned(chosen, None, used).total_bytes
+
+        def held(total_bytes: int) -> int:
+            """What the engine would hold of a plan: a CPU the same beside each, a GPU about the same share of it (exactly would take seconds)."""
+            if session.host.on_gpu:
+                return round(total_bytes * memory["total_bytes"] / reckoned)
+            return total_bytes + memory["total_bytes"] - reckoned
+
         if reach is not None:
             fits = False
             reason = reach.reason or (
@@ -64,7 +72,7 @@ class Planning:
             saving=used.to_dict(),
             layers=chosen.layers,
             batch=chosen.batch,
-            choices=[each.to_dict() for each in possible],
+            choices=[each.to_dict() | {"total_bytes": held(each.total_bytes)} for each in possible],
             fits=fits,
             reason=reason,
             ms_per_step_estimate=seconds and 1000 * seconds,
