@@ -1,7 +1,8 @@
-"""A LoRA step beside a full one: `./build.sh bench lora [--presets …] [--threads N …] [--rounds N] [--device cpu|webgpu] [--out FILE]`.
+"""A LoRA step beside a full one: `./build.sh bench lora [--presets …] [--threads N …] [--rounds N] [--device cpu|webgpu] [--tab] [--out FILE]`.
 
 Whole steps of both, in turn in one process, each on an engine of its own; the middle of the rounds' ratios is what counts, since other
 work slows both. The share of each kernel is not measured here (the tapes are: parameters, gradients' bytes, flops).
+With --tab only steps with an adapter, in Chromium's WebAssembly engine: `--tab --presets gpt2` is GPT-2's 124 M.
 """
 
 from __future__ import annotations
@@ -68,6 +69,22 @@ def measure(preset: str, device: str, threads: int, rounds: int) -> dict:
     }
 
 
+def in_the_tab(preset: str, threads: int, steps: int) -> dict:
+    """Steps with an adapter in a worker of a tab: its memory, milliseconds, tokens a second of the quickest, losses."""
+    from bench.browser import Tab
+    from posttrainllm.model.config import GPTConfig
+
+    config, tab = GPTConfig.preset(preset), Tab()
+    try:
+        made = tab.call("ours:lora", "make", preset=preset + "+lora", threads=threads)
+        taken = tab.call("ours:lora", "run", count=steps)
+    finally:
+        tab.close()
+    ms = [round(step["ms"], 1) for step in taken]
+    rate = round(config.batch * config.context / min(ms) * 1000)
+    return made | {"ms": ms, "tokens_per_second": rate, "losses_nats": [round(step["loss_nats"], 5) for step in taken], "browser": f"Chromium {tab.version}"}
+
+
 def main(arguments: list[str]) -> int:
     """Measure, print a table, write the JSON."""
     parser = argparse.ArgumentParser(prog="./build.sh bench lora", description=__doc__)
@@ -75,6 +92,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--tab", action="store_true", help="in Chromium instead, adapters alone")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / ".out" / "lora.json")
     options = parser.parse_args(arguments)
     record = {
@@ -84,6 +102,12 @@ def main(arguments: list[str]) -> int:
         "device": options.device,
         "presets": {},
     }
+    if options.tab:
+        record["device"] = "tab"
+        for preset in options.presets:
+            row = record["presets"][preset] = in_the_tab(preset, max(options.threads), options.rounds)
+            print(f"{preset} in the tab, {row['threads']} threads: {min(row['ms']):,.0f} ms a step, {row['tokens_per_second']:,} tokens/s, {row['memory_bytes'] / 1e6:,.0f} MB, losses {row['losses_nats']}")
+        return write(options.out, record)
     print("preset     threads     full       LoRA   LoRA/full  CPU time    flops   trained     memory")
     for preset in options.presets:
         for threads in options.threads:
@@ -95,6 +119,11 @@ def main(arguments: list[str]) -> int:
                 f"{row['flops_ratio']:>9.3f}{100 * row['share']:>9.2f} %{memory:>10.2f}"
             )
     print(f"\ncores that other work kept busy before: {record['busy_cores']:g}")
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    return write(options.out, record)
+
+
+def write(out: Path, record: dict) -> int:
+    """The JSON."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
     return 0

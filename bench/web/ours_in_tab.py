@@ -12,6 +12,7 @@ from posttrainllm.backends.wasm import open_wasm  # noqa: E402
 from posttrainllm.data.corpus import Corpus  # noqa: E402
 from posttrainllm.decode.generate import write_async  # noqa: E402
 from posttrainllm.model.config import GPTConfig  # noqa: E402
+from posttrainllm.model.lora import LoRAConfig  # noqa: E402
 from posttrainllm.model.live import GPT, RESERVE_BYTES  # noqa: E402
 from posttrainllm.model.program import Program  # noqa: E402
 from posttrainllm.session import Host, Session  # noqa: E402
@@ -29,15 +30,19 @@ async def corpus():
 
 
 async def make(text):
-    """{preset, threads, settings} -> {threads, memory_bytes, region_bytes}: a new model and its trainer."""
+    """{preset, threads, settings} -> {threads, memory_bytes, region_bytes}: a new model and its trainer; "NAME+lora" trains an adapter on it."""
     asked = json.loads(text)
     await close("{}")
-    config = GPTConfig.preset(asked["preset"])
-    program = Program(config)
+    name, _, tuned = asked["preset"].partition("+")
+    config, adapter = GPTConfig.preset(name), LoRAConfig.of() if tuned else None
+    program = Program(config, True, adapter)
     need = sum(program.region_bytes().values())
     machine = await open_wasm(need + RESERVE_BYTES, asked["threads"])
-    model = GPT(config, machine, program)
+    machine.allocate(program.region_bytes())
+    model = GPT(config, machine, Program(config, False) if tuned else program)
     model.initialise(42)
+    if tuned:
+        await model.attach_async(adapter, training=True)
     live["trainer"] = Trainer(model, await corpus(), asked.get("settings"))
     return json.dumps({"threads": machine.threads, "memory_bytes": machine.memory_bytes, "region_bytes": need})
 
