@@ -34,7 +34,7 @@ class Step:
     """The step's forward in float64 as a function of one weight, and the gradients its whole graph gives."""
 
     def __init__(self, lora):
-        self.step, self.layout = preference_step(CONFIG, PAIRS, lora), Layout.of(CONFIG, lora)
+        self.step, self.layout = preference_step(CONFIG, PAIRS, lora, lend=False), Layout.of(CONFIG, lora)
         rng = np.random.default_rng(0)
         values = {}
         for node in self.step.plan.graph.nodes:

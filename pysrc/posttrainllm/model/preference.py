@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
+from functools import lru_cache
 
 from ..compile import Graph, Value
 from ..dims import ALIGN_BYTES, ELEMENT_BYTES
@@ -10,7 +12,7 @@ from ..errors import ConfigError
 from .config import GPTConfig
 from .gpt import Layout, trace
 from .lora import LoRAConfig
-from .program import LOSS, METRIC_BYTES, NORM, Pass, backward, inputs, seal, update_weights, zero_gradients
+from .program import LOSS, METRIC_BYTES, NORM, Pass, backward, inputs, lenders, seal, update_weights, zero_gradients, zero_late
 from .saving import PLAIN, Saving
 
 BETA = Value("beta", (1,), "f32", "slots", 5 * ALIGN_BYTES)
@@ -26,11 +28,12 @@ def margins_of(pairs: int) -> Value:
     return Value("margins", (pairs,), "f32", "metrics", METRIC_BYTES)
 
 
-def preference_step(config: GPTConfig, pairs: int, lora: LoRAConfig | None = None, saving: Saving = PLAIN) -> Pass:
+def preference_step(config: GPTConfig, pairs: int, lora: LoRAConfig | None = None, saving: Saving = PLAIN, lend: bool = True) -> Pass:
     """Zero gradients, forward, cross-entropy of every position, DPO's loss of `pairs` pairs, backward, norm, AdamW.
 
     Tokens and targets are [2S,T]; `reference_slot` and BETA are slots. Outputs `margins` [S], `loss` and `gradient_norm`. With
-    `saving` blocks are computed again; a batch of pairs goes through in one part. Raises ConfigError where more are asked for.
+    `saving` blocks are computed again; a batch of pairs goes through in one part. Raises ConfigError where more are asked for. `lend`
+    as in program.step_graph.
     """
     if saving.micro_batches > 1:
         raise ConfigError(
@@ -40,17 +43,23 @@ def preference_step(config: GPTConfig, pairs: int, lora: LoRAConfig | None = Non
     layout, graph = Layout.of(config, lora), Graph()
     weights, rows = layout.values(), 2 * pairs * config.context
     tokens, targets = inputs(2 * pairs, config.context)
-    zero_gradients(graph, layout)
+    if not lend:
+        zero_gradients(graph, layout)
     logits = trace(graph, config, weights, tokens, 2 * pairs, config.context, lora=lora)["logits"]
     sizes = {"R": rows, "V": config.vocabulary, "S": pairs, "T": config.context}
     losses = graph.call("cross_entropy", sizes, out="losses", logits=logits, targets=targets).arg("losses")
     slots = {"reference": reference_slot(pairs), "beta": BETA}
     margins = graph.call("dpo", sizes, losses=losses, margins=margins_of(pairs), loss=LOSS, **slots).arg("margins")
     builder = backward(graph, layout, saving)
+    if lend:
+        zero_late(graph, layout)
     update_weights(graph, layout, saving)
     gradients = {name: builder.parameter_gradient(weights[name]) for name in layout.trainable_names}
     made = gradients | {"margins": margins, "loss": LOSS, "gradient_norm": NORM}
-    return seal(graph, tokens=tokens, targets=targets, outputs=made)
+    step = seal(graph, tokens=tokens, targets=targets, outputs=made, lend=lenders(config) if lend else None)
+    if lend:
+        step.tape = replace(step.tape, apart=lru_cache(lambda: preference_step(config, pairs, lora, saving, False).tape))
+    return step
 
 
 def metric_bytes(pairs: int) -> int:

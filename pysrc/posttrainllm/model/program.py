@@ -118,6 +118,11 @@ def initial_weights(config: GPTConfig, training: bool = True, lora: LoRAConfig |
     return seal(graph)
 
 
+def lenders(config: GPTConfig, late: bool = True) -> dict[str, int]:
+    """What lends its memory to a step, as compile.place takes it: keys and values, and where they become zero late the gradients."""
+    return ({"grads": 0} if late else {}) | {"cache": Cache.nbytes(config)}
+
+
 def zero_late(graph: Graph, layout: Layout) -> None:
     """Insert: every gradient becomes zero just before the backward first adds to it or to one of its block's, not at the start; so
     the memory of those that are still to come can be lent."""
@@ -183,21 +188,21 @@ def step_graph(config: GPTConfig, lora: LoRAConfig | None = None, saving: Saving
     layout, graph, parts = Layout.of(config, lora), Graph(), saving.micro_batches
     weights, rows = layout.values(), config.batch // parts
     tokens, targets = inputs(rows, config.context, parts)
-    lenders = {"grads": 0} if lend and parts == 1 else {}
-    if not lenders:
+    late = lend and parts == 1
+    if not late:
         zero_gradients(graph, layout)
     first = len(graph.nodes)
     named = trace(graph, config, weights, tokens, rows, config.context, lora=lora)
     _loss(graph, config, named["logits"], targets)
     forward = len(graph.nodes)
     builder = backward(graph, layout, saving, dloss_of(0, parts))
-    if lenders:
+    if late:
         zero_late(graph, layout)
     body = range(first, len(graph.nodes))
     update_weights(graph, layout, saving)
     gradients = {name: builder.parameter_gradient(weights[name]) for name in layout.trainable_names}
     outputs = gradients | {"loss": LOSS, "gradient_norm": NORM}
-    rest = {"tokens": tokens, "targets": targets, "outputs": outputs, "parts": parts, "lend": lenders | ({"cache": Cache.nbytes(config)} if lend else {})}
+    rest = {"tokens": tokens, "targets": targets, "outputs": outputs, "parts": parts, "lend": lenders(config, late) if lend else {}}
     return Step(graph, body, forward, rest)
 
 
