@@ -126,7 +126,7 @@ def test_tokens_come_from_the_pool(any_machine):
     for words, wrong in (("a pool of tokens", {"pool": [61]}), ("a pool of tokens", {"pool": ""})):
         with pytest.raises(DataError, match=words):
             study.head_scores(model, **wrong)
-    for words, wrong in (("a half is 2 to 10", {"length": 11}), ("sequences from 1", {"sequences": 0}), ("thresholds are for", {"thresholds": {"last": 1.0}})):
+    for words, wrong in (("a half is 2 to 10", {"length": 11}), ("sequences is a whole number from 1", {"sequences": 0}), ("thresholds are for", {"thresholds": {"last": 1.0}})):
         with pytest.raises(ConfigError, match=words):
             study.head_scores(model, **wrong)
     assert study.head_scores(model, thresholds={"previous": 0.0}).named[0][2] == "previous"
