@@ -14,7 +14,7 @@ from posttrainllm.model.live import GPT
 from posttrainllm.model.lora import LoRAConfig
 from posttrainllm.model.memory import require_fit
 from posttrainllm.model.preference import preference_step
-from posttrainllm.model.program import Program, training_step
+from posttrainllm.model.program import Program, evaluation, rows_to_evaluate, training_step
 from posttrainllm.model.saving import MOMENTS, PLAIN, Saving
 from posttrainllm.model.slots import dloss_of, loss_of, shares, spread, unpack_metrics
 from posttrainllm.waiting import now
@@ -120,10 +120,40 @@ def test_evaluating_gives_the_same_losses_in_parts(machine):
     for saving in (PLAIN, Saving(4)):
         model = GPT(EIGHT, machine, Program(EIGHT, saving=saving))
         model.initialise(5)
-
-
         found.append((bytes(now(model.losses_async(tokens, targets))), model.evaluate(np.arange(4000) % 40, 3000)))
     assert found[0] == found[1]
+
+
+LONG = GPTConfig(layers=36, channels=16, heads=2, context=16, vocabulary=40, batch=6)
+"""Gradients, keys and values of so many blocks lend a recomputed step nearly all it needs: its arena holds 5 of 6 rows' evaluation."""
+
+
+def test_a_recomputed_step_is_evaluated_in_as_few_rows_as_it_needs_memory_for(machine):
+    """In 3 rows, for 5 would not divide the batch and 6 would make the run's memory larger; with the bits of all 6 at once."""
+    again = Saving(recompute=LONG.layers)
+    need = {rows: evaluation(LONG, rows=rows).plan.region_bytes["arena"] for rows in (3, 5, 6)}
+    program = Program(LONG, saving=again)
+    most = program.step.plan.region_bytes["arena"]
+    assert need[3] < need[5] <= most < need[6], "the test could not tell"
+    assert program.evaluation.tokens.shape == (3, LONG.context) and program.region_bytes()["arena"] == most
+    assert planned(LONG, None, again).memory == program.memory()
+    data, found = batch(LONG, 3), []
+    tokens, targets = (np.ascontiguousarray(each, "<i4").tobytes() for each in data)
+    for made in (Program(LONG), program):
+        model = GPT(LONG, machine, made)
+        model.initialise(5)
+        losses = bytes(now(model.losses_async(tokens, targets)))
+        assert len(losses) == 4 * LONG.batch * LONG.context
+        found.append((losses, model.evaluate(np.arange(900) % 40, 700)))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("fitting, rows", [(12, 12), (11, 6), (5, 4), (1, 1), (0, 1)])
+def test_rows_to_evaluate_divide_the_batch(fitting, rows):
+    config = GPTConfig.preset("tiny", batch=12)
+    assert rows_to_evaluate(config, Saving(recompute=1), lambda each: each <= fitting) == rows
+    assert rows_to_evaluate(config, PLAIN, lambda each: each <= fitting) == 12, "a plain step's evaluation is as it was"
+    assert rows_to_evaluate(config, Saving(2, 1), lambda each: each <= fitting) == max(each for each in (6, 3, 2, 1) if each <= max(1, fitting))
 
 
 # What is chosen
