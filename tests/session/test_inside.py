@@ -51,6 +51,19 @@ async def test_attention_and_heads(asker):
 
 
 @scenario
+async def test_heads_are_scored_again_after_training_on(asker):
+    await asker.trained()
+    before, same = [(await asked(asker, "heads"))["scores"] for _ in range(2)]
+    asker.ask("train.extend", steps=40)
+    await asker.wait("stopped")
+    after, session = await asked(asker, "heads"), asker.session
+    judge = study.head_scores(session.model, pool=session.training.trainer.corpus.train)
+    assert before == same and after["step"] == 70
+    assert all(np.allclose(after["scores"][kind], each, rtol=0, atol=1e-6) for kind, each in judge.scores.items())
+    assert max(np.abs(np.subtract(after["scores"][kind], each)).max() for kind, each in before.items()) > 1e-4
+
+
+@scenario
 async def test_a_saved_runs_heads_are_judged_by_its_own_text(asker):
     await asker.trained()
     run_id = asker.session.runs.held_id

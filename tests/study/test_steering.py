@@ -127,6 +127,17 @@ def test_a_direction_that_promotes_a_token_makes_it_come(model):
     assert study.steer(model, autoencoder, 3, 0.0).generate("ab", tokens=12, temperature=0.0) == model.generate("ab", tokens=12, temperature=0.0)
 
 
+@pytest.mark.parametrize("strength", [-3.0, 0.5, 2, 8.0])
+def test_a_feature_is_added_as_strongly_as_is_asked_for(model, strength):
+    """That many times its row of the decoder, beside the page of NumPy."""
+    autoencoder = small(address="blocks.0.resid_post")
+    direction = autoencoder.decoder[7].astype(np.float64)
+    expected = by_hand(weights_of(model), CONFIG, TOKENS, {"blocks.0.resid_post": lambda there: there + strength * direction})["logits"][-1]
+    steered = study.steer(model, autoencoder, 7, strength)
+    assert np.allclose(steered.logits(TOKENS), expected, rtol=0, atol=1e-4)
+    assert np.abs(expected - np.array(model.logits(TOKENS))).max() > 0.05
+
+
 def test_what_a_feature_promotes_is_what_ln_f_lets_through(model):
     """Of the direction's logits nothing that its mean would add; and what contributions say of it, but for the stream's scale."""
     weights, autoencoder = weights_of(model), small(address="blocks.1.resid_post")
