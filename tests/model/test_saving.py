@@ -161,7 +161,7 @@ def test_rows_to_evaluate_divide_the_batch(fitting, rows):
 
 @pytest.mark.parametrize("preset", load("presets"))
 def test_the_first_that_fits_is_chosen(preset):
-    """No block too many: with one fewer, or in fewer parts, it does not fit. Moments are never touched."""
+    """No block too many, and no part: fewer blocks fit in no number of parts, nor as many in fewer. Moments are never touched."""
     config = GPTConfig.preset(preset, **({"batch": 2} if preset == "behemoth" else {}))  # with one row it has nothing to save but moments
     plain = planned(config).total_bytes
     least = min(planned(config, None, Saving(parts, config.layers)).total_bytes for parts in choosing.divisors(config.batch))
@@ -170,12 +170,19 @@ def test_the_first_that_fits_is_chosen(preset):
         limit = int(least + share * (plain - least)) + RESERVE_BYTES
         found, fits = choose_saving(config, None, limit), within(config, None, limit)
         assert fits(found) and found.moments == "f32" and found != PLAIN
-        assert found.recompute == 0 or not fits(Saving(found.micro_batches, found.recompute - 1))
         fewer = [parts for parts in choosing.divisors(config.batch) if parts < found.micro_batches]
-        assert not any(fits(Saving(parts, config.layers)) or fits(Saving(parts)) for parts in fewer)
+        assert not any(fits(Saving(parts, found.recompute)) for parts in fewer)
+        assert found.recompute == 0 or not any(fits(Saving(parts, found.recompute - 1)) for parts in choosing.divisors(config.batch))
     with pytest.raises(ConfigError, match=f"need {plain + RESERVE_BYTES:,}") as caught:
         choose_saving(config, None, least + RESERVE_BYTES - 1)
     assert caught.value.code == "E-CONFIG-PLAN"
+
+
+def test_what_costs_no_time_is_chosen_before_what_does():
+    medium, behemoth = GPTConfig.preset("medium"), GPTConfig.preset("behemoth", batch=64)
+    assert choose_saving(medium, None, 30 << 20) == Saving(8) and choose_saving(behemoth, None, 24 << 30) == Saving(4)
+    assert choose_saving(medium, None, 30 << 20, parts=[4]) == Saving(4, 3) and choose_saving(medium, None, 60_000_000, parts=[1]) == Saving(recompute=3)
+    assert choose_saving(medium, None, 30 << 20, blocks=1).recompute == 1
 
 
 @pytest.mark.parametrize("lora", [None, LoRAConfig.of()], ids=["plain", "lora"])
@@ -221,7 +228,7 @@ def test_choices_come_with_what_they_cost():
 
 def test_a_refusal_names_what_fits():
     config = GPTConfig.preset("medium")
-    for limit, says in ((60_000_000, "3 blocks computed again"), (30_000_000, "in 4 parts"), (20_500_000, "moments in (bf16|8bit)")):
+    for limit, says in ((60_000_000, "in 2 parts"), (30_000_000, "in 16 parts"), (20_500_000, "moments in (bf16|8bit)")):
         with pytest.raises(ConfigError, match=says):
             require_fit(Program(config), limit)
     with pytest.raises(ConfigError, match="no batch fits"):
@@ -232,7 +239,7 @@ def test_a_model_is_made_for_the_memory_there_is(machine):
     del machine
     model = GPT.create("tiny", device="cpu", threads=1, memory_bytes=RESERVE_BYTES + 1_700_000, saving=Saving(moments="bf16"))
     try:
-        assert model.program.saving.recompute and model.program.saving.moments == "bf16"
+        assert model.program.saving != Saving(moments="bf16") and model.program.saving.moments == "bf16"
         assert model.program.memory()["total_bytes"] <= 1_700_000
     finally:
         model.close()

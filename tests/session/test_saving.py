@@ -40,13 +40,13 @@ async def test_a_plan_lists_what_could_be_chosen(asker):
 async def test_the_cheapest_that_fits_is_taken_where_nobody_chose(asker):
     asker.session.host.reach_bytes = room_for(Saving(recompute=1))
     found = await asker.call("plan", "planned", preset="tiny")
-    assert found["fits"] and found["saving"] == PLAIN | {"recompute": 1}
+    assert found["fits"] and found["saving"] == PLAIN | {"micro_batches": 2}
     assert not found["choices"][0]["fits"]
     plain = await asker.call("plan", "planned", preset="tiny", saving=PLAIN)
     assert not plain["fits"] and "It fits with" in plain["reason"]
     asker.ask("corpus.text", text=TEXT)
     started = await asker.call("train.start", "started", preset="tiny", training=QUICK)
-    assert started["saving"] == PLAIN | {"recompute": 1}
+    assert started["saving"] == PLAIN | {"micro_batches": 2}
     await asker.wait("stopped")
     asker.session.host.reach_bytes = 1000
     assert (await asker.call("plan", "planned", preset="tiny"))["fits"] is False

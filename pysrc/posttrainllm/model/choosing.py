@@ -1,8 +1,9 @@
 """Which Saving to take: what each would need in bytes and cost in time, reckoned from plans before anything is made.
 
-The order of what is tried: results in place cost nothing and are always there; then as few blocks as will do are computed again, which
-changes no bit of a run; then a batch goes through in as few parts as will do, which costs hardly any time and rounds sums otherwise.
-Smaller moments change what is learned: they are offered, and never chosen here.
+What is chosen takes the least time, counted in operations: results in place cost nothing and are always there; then a batch goes through
+in as few parts as will do, which adds no operation and rounds sums otherwise; then, where parts alone are not enough, as few blocks as
+will do are computed again, which changes no bit. Of two that take as many operations the one in fewer parts is chosen, because it rounds
+more like the plain run. Smaller moments change what is learned: they are offered, and never chosen here.
 """
 
 from __future__ import annotations
@@ -109,24 +110,43 @@ def divisors(batch: int) -> list[int]:
 
 
 def cheapest(config: GPTConfig, fits: Fits, start: Saving = PLAIN, parts: Sequence[int] = (), blocks: int | None = None) -> Saving | None:
-    """The first Saving that fits, with the moments of `start`; None where none does. `parts`: in how many a batch may go through
-    (default: any number that divides it); blocks: how many are computed again, where that is settled."""
-    for micro_batches in parts or divisors(config.batch):
-        least = replace(start, micro_batches=micro_batches, recompute=blocks or 0)
-        if fits(least):
-            return least
-        most = replace(least, recompute=config.layers)
-        if blocks is not None or not fits(most):
-            continue
-        low, high = 1, config.layers
-        while low < high:
-            middle = (low + high) // 2
-            if fits(replace(most, recompute=middle)):
-                high = middle
-            else:
-                low = middle + 1
-        return replace(most, recompute=low)
-    return None
+    """Of what fits, with the moments of `start`, the Saving of least operations, and of those the one in the fewest parts; None where
+    nothing fits. `parts`: in how many a batch may go through, rising (default: any number that divides it); blocks: how many are
+    computed again, where that is settled.
+
+    What a block adds to a step is the same for each, and parts add none: the fewest blocks are the least operations. More blocks never
+    need more memory, nor more parts, beyond the first two (a batch that goes through whole lends its gradients' memory), so both are
+    found by halving: a dozen plans.
+    """
+    whole, *split = parts or divisors(config.batch)
+
+    def least(micro_batches: int, bound: int) -> int | None:
+        """The fewest blocks, up to a bound, with which these parts fit."""
+        lowest = 0 if blocks is None else blocks
+        return _first_of(range(lowest, (bound if blocks is None else blocks) + 1), lambda n: fits(replace(start, micro_batches=micro_batches, recompute=n)))
+
+    found, micro_batches = least(whole, config.layers), whole
+    if found != (blocks or 0) and split:
+        fewer = least(split[-1], config.layers if found is None else found - 1)
+        if fewer is not None:
+            found, micro_batches = fewer, _first_of(split, lambda each: fits(replace(start, micro_batches=each, recompute=fewer)))
+    return None if found is None else replace(start, micro_batches=micro_batches, recompute=found)
+
+
+def _first_of(rising: Sequence[int], fits: Callable[[int], bool]) -> int | None:
+    """The first that fits of numbers of which each later one fits too; None where the last one does not."""
+    if not rising or fits(rising[0]):
+        return rising[0] if rising else None
+    if not fits(rising[-1]):
+        return None
+    low, high = 1, len(rising) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if fits(rising[middle]):
+            high = middle
+        else:
+            low = middle + 1
+    return rising[low]
 
 
 def choose_saving(
@@ -138,7 +158,7 @@ def choose_saving(
     parts: Sequence[int] = (),
     blocks: int | None = None,
 ) -> Saving:
-    """The cheapest Saving with which training fits limit_bytes, in the order above; moments stay as `start` has them, and what is
+    """The Saving of least operations with which training fits limit_bytes, as `cheapest` chooses; moments stay as `start` has them, and what is
     given of `parts` and `blocks` (see cheapest) as it is.
 
     Raises ConfigError (E-CONFIG-PLAN), with what would fit, where none does.
