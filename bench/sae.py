@@ -91,7 +91,7 @@ def verdicts(record: dict) -> dict[str, bool]:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure, print, write the JSON."""
+    """Measure, print, write the JSON; 1 where something asked for is not so."""
     parser = argparse.ArgumentParser(prog="./build.sh bench sae", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", default="medium")
     parser.add_argument("--steps", type=int, default=1200, help="of the model's training")
@@ -114,7 +114,7 @@ def main(arguments: list[str]) -> int:
         print(f"{'yes' if so else 'NO '}  {what}")
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
-    return 0
+    return 0 if all(record["asked"].values()) else 1
 
 
 if __name__ == "__main__":
