@@ -245,7 +245,11 @@ def test_the_kinds_of_tests_come_first_and_pytest_gets_the_rest():
 
 
 def test_each_kind_installs_what_it_runs_on():
-    wanted = {"native": [check.vulkan, check.test_peers], "pyodide": [check.browser], "browser": [check.browser]}
+    wanted = {
+        "native": [check.vulkan, check.test_peers],
+        "pyodide": [check.browser],
+        "browser": [check.test_peers, check.browser],
+    }
     for kind, actions in wanted.items():
         assert [action for _, action in check.steps([kind])] == actions
     assert [action for _, action in check.steps([])] == [check.vulkan, check.test_peers, check.browser]

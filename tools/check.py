@@ -26,7 +26,9 @@ def split(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 def steps(arguments: list[str]) -> list:
     kinds, _ = split(arguments)
-    wanted = [("A Vulkan driver", vulkan), ("PyTorch, transformers, peft, gguf", test_peers)] if "native" in kinds else []
+    wanted = [("A Vulkan driver", vulkan)] if "native" in kinds else []
+    if {"native", "browser"} & set(kinds):  # a run goes from the browser's tab into PyTorch and back
+        wanted.append(("PyTorch, transformers, peft, gguf", test_peers))
     return wanted + ([("Chromium", browser)] if {"browser", "pyodide", LARGE} & set(kinds) else [])
 
 
