@@ -30,15 +30,17 @@ self.onmessage = async () => {
     first.allocate(4, 60 << 20);
     first.view(4, 0, 60 << 20).fill(7);
     first.close();
-    const second = await open(64 << 20, true); // goes on in the same memory, which the first one's region may not fill
+    const second = await open(92 << 20, true); // goes on in the same memory, which the first one's region may not fill
     const grown = second.allocate(4, 60 << 20) && second.grow(4, 62 << 20, 60 << 20);
     const clean = second.view(4, 0, 62 << 20).every((byte) => byte === 0);
     let stale = false;
     try { first.view(4, 0, 1); } catch { stale = true; }
     second.close();
-    const third = await open(128 << 20, true);
+    const third = await open(91 << 20, true); // so much less that it would hold more than was foreseen for it
+    third.close();
+    const fourth = await open(128 << 20, true);
     const narrow = await open(64 << 20, false);
-    self.postMessage({ bytes: [first, second, third, narrow].map((engine) => engine.bytes >> 20), grown, clean, stale });
+    self.postMessage({ bytes: [first, second, third, fourth, narrow].map((engine) => engine.bytes >> 20), grown, clean, stale });
   } catch (error) { self.postMessage({ error: String(error.stack ?? error) }); }
 };
 """
@@ -76,12 +78,12 @@ def test_every_kernel_gives_the_native_bits(contexts, site, variant):
 
 
 def test_the_next_model_goes_on_in_the_memory_of_the_last(contexts, site):
-    """What was there is gone; a larger one gets a memory of its own, and so does one that 32 bits reach."""
+    """What was there is gone; a larger one gets a memory of its own, and so does a much smaller one and one that 32 bits reach."""
     page = contexts().new_page()
     page.route("**/favicon.ico", lambda route: route.fulfill(status=204))
     page.goto(site.url + "licences.txt")
     said = page.evaluate(RUN, [REUSE % {"url": site.url}, {}])
-    assert said == {"bytes": [96, 96, 128, 64], "grown": True, "clean": True, "stale": True}, said
+    assert said == {"bytes": [96, 96, 91, 128, 64], "grown": True, "clean": True, "stale": True}, said
 
 
 def test_a_run_with_64_bit_addresses_gives_the_native_weights(contexts, site, native):  # noqa: F811 - the fixture

@@ -15,10 +15,12 @@ export const NARROW_BYTES = 4032 * MIB;
 export const WIDE_BYTES = 16384 * MIB;
 
 /**
- * The engine with 64-bit addresses that was closed last: the next one that fits its memory goes on in it. A browser takes memory
- * back when it collects garbage, which may be after the next model has its own: twice some gigabytes.
+ * The engine with 64-bit addresses that was closed last: the next one that needs as much goes on in its memory. A browser takes memory
+ * back when it collects garbage, which may be after the next model has its own: twice some gigabytes. A memory that is much
+ * too large is let go all the same: both are there for a while, but a model never keeps more than was foreseen for it.
  */
 let parked = null;
+const MOST_BESIDE = 1.05; // of what is asked for: as near as a plan is held to
 
 const NARROW = { give: (pointer) => pointer, take: (pointer) => pointer >>> 0 };
 const WIDE = { give: BigInt, take: Number };
@@ -60,12 +62,9 @@ export async function openEngine({ base, bytes, threads, wide = false }) {
   const isolated = globalThis.crossOriginIsolated === true;
   const threaded = isolated && (threads > 1 || wide);
   if (wide && !threaded) throw new Error('the engine with 64-bit addresses needs an isolated page');
-  const spare = parked;
-  if (spare && (wide || threads > 1)) { // one thread and few bytes are a tokenizer's, before the model comes
-    parked = null;
-    const fits = wide && spare.threads === threads && spare.memory.buffer.byteLength >= bytes;
-    if (fits && await rested(spare.module, threads - 1)) return new Engine(spare.module, spare.memory, threads, true);
-    end(spare.module);
+  if (wide || threads > 1) { // one thread and few bytes are a tokenizer's, before the model comes
+    const again = await unparked(bytes, threads, wide);
+    if (again) return again;
   }
   const name = wide ? 'engine-threads64' : threaded ? 'engine-threads' : 'engine-single';
   const memory = reserve(bytes, threaded, wide);
@@ -73,6 +72,18 @@ export async function openEngine({ base, bytes, threads, wide = false }) {
   const options = { wasmMemory: memory, poolThreads: threads - 1, locateFile: (file) => new URL(`engine/${file}`, base).href };
   const module = await within(create(options), START_SECONDS);
   return new Engine(module, memory, threaded ? threads : 1, wide);
+}
+
+/** An engine in the memory of the last one, where that suits; else null, with nothing left that refers to that memory. */
+async function unparked(bytes, threads, wide) {
+  const spare = parked;
+  parked = null;
+  if (!spare) return null;
+  const held = spare.memory.buffer.byteLength;
+  const suits = wide && spare.threads === threads && held >= bytes && held <= MOST_BESIDE * Math.max(bytes, MIN_PAGES * PAGE);
+  if (suits && await rested(spare.module, threads - 1)) return new Engine(spare.module, spare.memory, threads, true);
+  end(spare.module);
+  return null;
 }
 
 /** Whether the workers of threads that were joined are back in the module's pool, which they tell by a message. */
