@@ -171,12 +171,16 @@ def choose_saving(
     return found
 
 
-def choices(config: GPTConfig, lora: LoRAConfig | None = None, fits: Fits | None = None) -> list[Choice]:
+def choices(
+    config: GPTConfig, lora: LoRAConfig | None = None, fits: Fits | None = None, held: Callable[[Saving], int] | None = None
+) -> list[Choice]:
     """What can be chosen, by the time that it costs: "plain", "bf16", "8bit", "micro_batches", "recompute", "smallest".
 
-    Of blocks and parts as few as fit, else as many as there are; "smallest" is all of it, with 8-bit moments. What saves
-    nothing is left out.
+    Of blocks and parts as few as fit, else as many as there are; "smallest" is all of it, with 8-bit moments. held: the bytes
+    that the engine in use will hold (default: the plan's). What saves none of those is left out.
     """
+    if held is None:
+        held = lambda saving: planned(config, lora, saving).total_bytes  # noqa: E731 - it has no name of its own
     if fits is None or fits(PLAIN):  # what needs less than a plain step fits too
         fits = within(config, lora, None)
     some = cheapest(config, fits, parts=[1])
@@ -184,13 +188,13 @@ def choices(config: GPTConfig, lora: LoRAConfig | None = None, fits: Fits | None
     split = next((Saving(parts) for parts in divisors(config.batch)[1:] if fits(Saving(parts))), Saving(config.batch))
     named = {"plain": PLAIN, "bf16": Saving(moments="bf16"), "8bit": Saving(moments="8bit"), "micro_batches": split, "recompute": some}
     both = [Saving(parts, config.layers, "8bit") for parts in {1, config.batch}]  # parts add gradients up, which then lend nothing
-    named["smallest"] = min(both, key=lambda saving: planned(config, lora, saving).total_bytes)
-    plain, found = planned(config, lora), []
+    named["smallest"] = min(both, key=held)
+    flops, most, found = planned(config, lora).flops, held(PLAIN), []
     for name, saving in named.items():
-        plan = planned(config, lora, saving)
-        if plan.total_bytes >= plain.total_bytes and name != "plain":
-            continue  # one row is not split, and what gradients lend may hold all that blocks keep
-        found.append(Choice(name, saving, plan.total_bytes, plan.flops / plain.flops - 1.0, fits(saving)))
+        total_bytes = held(saving)
+        if total_bytes >= most and name != "plain":
+            continue  # one row is not split, and on a CPU what gradients lend may hold all that blocks keep
+        found.append(Choice(name, saving, total_bytes, planned(config, lora, saving).flops / flops - 1.0, fits(saving)))
     return sorted(found, key=lambda choice: choice.extra_time)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..backends.choose import DEVICES
 from ..data.corpus import Corpus
@@ -20,6 +20,7 @@ from ..store.runs import RunStore
 
 RUN, PAUSE, STOP = 0, 1, 2
 MOST_FORESEEN = 200
+BOUNDLESS_BYTES = 1 << 44
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,19 @@ class Host:
         if isinstance(self._foreseen[key], DeviceLimitError):
             raise self._foreseen[key]
         return self._foreseen[key]
+
+    def training_bytes(self, config, saving) -> int:
+        """What memory_of says in all of training with a Saving, without its program where it was foreseen; of what a GPU cannot hold in
+        its buffers, what it would hold in larger ones."""
+        known = self._foreseen.get((config, None, saving, True))
+        if isinstance(known, dict):
+            return known["total_bytes"]
+        program = Program(config, saving=saving)
+        try:
+            return self.memory_of(program)["total_bytes"]
+        except DeviceLimitError:
+            boundless = replace(self._predictor.options.limits, buffer_bytes=BOUNDLESS_BYTES, binding_bytes=BOUNDLESS_BYTES)
+            return predicted(program, replace(self._predictor, options=replace(self._predictor.options, limits=boundless)))["total_bytes"]
 
     def using(self, machine) -> None:
         """This machine holds the live model after all (None: there is none): an attempt at another one failed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from ..compile.tape import address
 from ..errors import DataError
@@ -35,16 +36,8 @@ class Planning:
         program = Program(chosen, saving=used)
         fits, reason = True, None
         reach = session.host.reach_of(program)
-        possible = choices(chosen, None, lambda each: session.host.fits(chosen, None, each))
         memory = program.memory() if reach and reach.reason else session.host.memory_of(program)
-        reckoned = planned(chosen, None, used).total_bytes
-
-        def held(total_bytes: int) -> int:
-            """What the engine would hold of a plan: a CPU the same beside each, a GPU about the same share of it (exactly would take seconds)."""
-            if session.host.on_gpu:
-                return round(total_bytes * memory["total_bytes"] / reckoned)
-            return total_bytes + memory["total_bytes"] - reckoned
-
+        possible = choices(chosen, None, lambda each: session.host.fits(chosen, None, each), self._held(chosen, program, memory["total_bytes"]))
         if reach is not None:
             fits = False
             reason = reach.reason or (
@@ -72,7 +65,7 @@ class Planning:
             saving=used.to_dict(),
             layers=chosen.layers,
             batch=chosen.batch,
-            choices=[each.to_dict() | {"total_bytes": held(each.total_bytes)} for each in possible],
+            choices=[each.to_dict() for each in possible],
             fits=fits,
             reason=reason,
             ms_per_step_estimate=seconds and 1000 * seconds,
@@ -82,6 +75,21 @@ class Planning:
             passes_over_corpus=corpus and settings["steps"] * step_tokens / max(1, len(corpus.train)),
             warnings=warnings,
         )
+
+    def _held(self, config: GPTConfig, program: Program, total_bytes: int):
+        """What the engine would hold with a Saving, where with the program's it holds total_bytes. On a CPU that is as much beside each
+        plan. A GPU lends nothing and writes nothing in place: what it keeps is foreseen for each, but for moments, which are its plan's
+        (0.5 s for behemoth or gpt2 natively, once)."""
+        host, reckoned = self._session.host, planned(config, None, program.saving).total_bytes
+
+        def held(saving: Saving) -> int:
+            total = planned(config, None, saving).total_bytes
+            whole = replace(saving, moments="f32")
+            if host.on_gpu:
+                return host.training_bytes(config, whole) + total - planned(config, None, whole).total_bytes
+            return total + total_bytes - reckoned
+
+        return held
 
 
 async def room_warnings(host, save_bytes: int) -> list[str]:
