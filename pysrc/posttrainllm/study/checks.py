@@ -8,6 +8,7 @@ import operator
 from ..errors import ConfigError, DataError, NonFiniteError, ShapeError
 from ..ops.lazy import np
 from .addresses import Place, place_of
+from .origin import require_sizes
 from .sae import SparseAutoencoder
 
 
@@ -74,7 +75,8 @@ def require_rows(model, address: str) -> Place:
 
 
 def place_read(model, autoencoder) -> Place:
-    """Where in a model an autoencoder reads. Raises ConfigError where it says no such place, ShapeError where rows there have another width."""
+    """Where in a model an autoencoder reads. Raises ConfigError where it says no such place, ShapeError where rows there have another
+    width, or the model has other sizes than it was trained on."""
     if not isinstance(autoencoder, SparseAutoencoder):
         raise ConfigError("sae", "a SparseAutoencoder", f"{type(autoencoder).__name__} came", "give trainer.autoencoder, or SparseAutoencoder.load(folder)")
     if not autoencoder.address:
@@ -83,6 +85,7 @@ def place_read(model, autoencoder) -> Place:
     width = place.shape(model.config, 1, 1)[-1]
     if width != autoencoder.channels:
         raise ShapeError("sae", f"{place.address} has rows of {width} numbers in this model", f"an autoencoder of {autoencoder.channels} came", "use the model it is of")
+    require_sizes("sae", autoencoder.sizes, model.config)
     return place
 
 

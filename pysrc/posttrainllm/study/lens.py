@@ -46,6 +46,8 @@ class LogitLens:
                 (label(self.top_labels[at][t][0], wide - 2) + ("✓" if self.rank[at, t] == 0 else "")).ljust(wide) for t in range(len(self.labels))
             )
             lines.append(f"{name.ljust(12)}{cells}".rstrip())
+        if len(self.labels) < 2:
+            return "\n".join([*lines, "None came after this one token, so there is no loss."])
         losses = ", ".join(f"{name} {float(loss):.2f}" for name, loss in zip(self.layers, self.loss_nats))
         return "\n".join([*lines, "✓: the token that came next. Loss by layer, nats: " + losses])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from ..compile.tape import address
@@ -67,8 +67,10 @@ def tokens_of(model, text):
     if isinstance(text, str):
         text = list(model.tokenizer.encode(text))
     try:
+        if isinstance(text, (Set, Mapping)):
+            raise TypeError("these have no order of their own")
         found = np.asarray(text if hasattr(text, "dtype") else list(text))
-    except (TypeError, ValueError) as error:  # nothing to go through, or rows of several lengths
+    except (TypeError, ValueError) as error:  # nothing to go through, or not in an order, or rows of several lengths
         raise DataError("study", "a text, its tokens, or rows of tokens, all of one length", f"{text!r:.60} came", "give one of those") from error
     config = model.config
     if found.ndim not in (1, 2) or not found.size or found.shape[-1] > config.context:
@@ -246,7 +248,8 @@ def run(model, text, taps=(), replace: Mapping[str, object | Callable] | None = 
 
     `replace` maps an address to what shall stand there instead: an array (or number) that broadcasts to its shape, NaN leaving a
     number as it was; a function of the array that would stand there; or a Change. A replaced pattern takes effect through the
-    heads' mix of values. Nothing is taken over by the next run. Raises ConfigError, DataError, ShapeError, DeviceError,
+    heads' mix of values. Scores and patterns given as an array or by a function are taken as they are, so a finite score above the diagonal
+    lets a query see a later token; a Change keeps the mask, and so does NaN there. Nothing is taken over by the next run. Raises ConfigError, DataError, ShapeError, DeviceError,
     NonFiniteError where weights are broken.
 
         act = run(model, "ROMEO:", taps=["blocks.*.attn.pattern", "logits"])

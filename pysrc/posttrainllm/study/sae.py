@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from ..errors import ConfigError, FormatError, NonFiniteError, ShapeError
+from ..errors import ConfigError, FormatError, NonFiniteError, ShapeError, StoreError
 from ..ops.lazy import np
 from ..store.safetensors import SafeTensors, encode
+from .origin import path_of, sizes_read
 from .picture import bars
 
 KINDS = ("topk", "l1")
@@ -40,7 +40,8 @@ def sparse(pre, kind: str, k: int):
 class SparseAutoencoder:
     """encoder [C,F], encoder_bias [F], decoder [F,C], bias [C], all float32; k counts for "topk" only.
 
-    address is where in the model its inputs come from ("" where none was named). Raises ConfigError, ShapeError, NonFiniteError.
+    address is where in the model its inputs come from ("" where none was named), sizes those of the model it was trained on (by the
+    names of origin.SIZES; {} where nothing says): a model of others is refused. Raises ConfigError, ShapeError, NonFiniteError.
     """
 
     encoder: object = field(repr=False)
@@ -50,6 +51,7 @@ class SparseAutoencoder:
     kind: str = "topk"
     k: int = 32
     address: str = ""
+    sizes: dict = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -114,19 +116,22 @@ class SparseAutoencoder:
         settings = {
             "d_in": self.channels, "d_sae": self.features, "dtype": "float32", "device": "cpu", "apply_b_dec_to_input": True,
             "normalize_activations": "none", "reshape_activations": "none", "architecture": _THEIRS[self.kind],
-            "metadata": {"sae_lens_version": LAYOUT, "hook_name": their_name(self.address), "posttrainllm_address": self.address} | metadata,
+            "metadata": {"sae_lens_version": LAYOUT, "hook_name": their_name(self.address), "posttrainllm_address": self.address}
+            | ({"posttrainllm_sizes": self.sizes} if self.sizes else {}) | metadata,
         }  # fmt: skip
         if self.kind == "topk":
             settings |= {"k": self.k, "rescale_acts_by_decoder_norm": False}
         return {CONFIG: json.dumps(settings, indent=2).encode() + b"\n", WEIGHTS: b"".join(map(bytes, encode(tensors, {})))}
 
     def save(self, folder, **metadata) -> int:
-        """Write the two files into a folder (made where there is none); returns their bytes."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        files = self.to_files(**metadata)
-        for name, data in files.items():
-            (folder / name).write_bytes(data)
+        """Write the two files into a folder (made where there is none); returns their bytes. Raises ConfigError, StoreError."""
+        folder, files = path_of("sae", folder), self.to_files(**metadata)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, data in files.items():
+                (folder / name).write_bytes(data)
+        except OSError as error:
+            raise StoreError(f"writing {folder}", "a folder can be written there", error.strerror or str(error), "choose another place") from error
         return sum(map(len, files.values()))
 
     @classmethod
@@ -135,7 +140,7 @@ class SparseAutoencoder:
         try:
             config = json.loads(bytes(settings))
             kind = {theirs: ours for ours, theirs in _THEIRS.items()}[config["architecture"]]
-            address = config.get("metadata", {}).get("posttrainllm_address", "")
+            address, sizes = (config.get("metadata", {}).get(f"posttrainllm_{name}", none) for name, none in (("address", ""), ("sizes", None)))
             k = config.get("k", 0)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise FormatError("sae", f"{CONFIG} says architecture standard or topk", str(error)[:80], "export it from SAELens again") from error
@@ -152,14 +157,14 @@ class SparseAutoencoder:
                 raise FormatError("sae", "its weights are F32", f"{name} is {tensor.dtype}", "convert it before")
             arrays.append(np.frombuffer(tensor.view(), "<f4").reshape(tensor.shape))
         try:
-            return cls(*arrays, kind=kind, k=k, address=address)
+            return cls(*arrays, kind=kind, k=k, address=address, sizes=sizes_read("sae", sizes))
         except (ConfigError, ShapeError) as error:
             raise FormatError("sae", f"{CONFIG} and {WEIGHTS} belong together", str(error), "export it from SAELens again") from error
 
     @classmethod
     def load(cls, folder) -> SparseAutoencoder:
-        """From a folder. Raises FormatError."""
-        folder = Path(folder)
+        """From a folder. Raises ConfigError, FormatError."""
+        folder = path_of("sae", folder)
         missing = [name for name in (CONFIG, WEIGHTS) if not (folder / name).is_file()]
         if missing:
             raise FormatError("sae", f"a folder with {CONFIG} and {WEIGHTS}", f"{', '.join(missing)} is not there", "choose another")

@@ -121,10 +121,10 @@ class SAETrainer:
     """Training on rows x [N,C] (float32). `run` gives reports, and `reports` are some of those so far; `autoencoder` is what there is,
     fit for rows as they came.
 
-    products: a sae_engine.Products for batches of min(settings.batch, N) rows, or None for NumPy.
+    products: a sae_engine.Products for batches of min(settings.batch, N) rows, or None for NumPy. sizes: of the model (SparseAutoencoder).
     """
 
-    def __init__(self, rows, settings: SAESettings, address: str = "", products=None) -> None:
+    def __init__(self, rows, settings: SAESettings, address: str = "", products=None, sizes: dict | None = None) -> None:
         rows = np.ascontiguousarray(rows, np.float32)
         if rows.ndim != 2 or len(rows) < 2:
             raise ConfigError("sae", "rows of activations [N,C], two at least", f"{list(rows.shape)} came", "read some more text")
@@ -134,7 +134,7 @@ class SAETrainer:
         channels, features = rows.shape[1], settings.features
         self._rng = np.random.default_rng(settings.seed)
         self._scale = math.sqrt(channels) / float(np.sqrt((rows.astype(np.float64) ** 2).sum(1)).mean() or 1.0)
-        self._rows, self._products = rows, products
+        self._rows, self._products, self._sizes = rows, products, dict(sizes or {})
         decoder = self._unit(self._rng.standard_normal((features, channels)).astype(np.float32))
         centre = (rows.mean(0) * self._scale).astype(np.float32)
         self._weights = {"encoder": decoder.T.copy(), "encoder_bias": np.zeros(features, np.float32), "decoder": decoder, "bias": centre}
@@ -154,7 +154,7 @@ class SAETrainer:
         # x' = decode(encode(s·x))/s; a feature's activation is in the rows' own unit: f/s.
         return SparseAutoencoder(
             w["encoder"].copy(), w["encoder_bias"] / np.float32(s), w["decoder"].copy(), w["bias"] / np.float32(s),
-            self.settings.kind, self.settings.k, self.address,
+            self.settings.kind, self.settings.k, self.address, dict(self._sizes),
         )  # fmt: skip
 
     def __str__(self) -> str:

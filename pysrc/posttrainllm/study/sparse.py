@@ -8,6 +8,7 @@ from ..errors import DataError
 from ..ops.lazy import np
 from ..waiting import now
 from .checks import place_read, require_rows, text_tokens, whole
+from .origin import sizes_of
 from .picture import label, shade
 from .running import Run, labels_of
 from .sae import SparseAutoencoder
@@ -57,7 +58,7 @@ async def sae_trainer_async(model, tokens, address: str, rows: int = ROWS, **set
 
 def trainer_on(model, found, address: str, made: SAESettings, machine=None) -> SAETrainer:
     """A trainer on rows [N,C] read from the model, its products on `machine` or the model's."""
-    return SAETrainer(found, made, address, Products(model, found.shape[1], made.features, min(made.batch, len(found)), machine))
+    return SAETrainer(found, made, address, Products(model, found.shape[1], made.features, min(made.batch, len(found)), machine), sizes_of(model.config))
 
 
 def sae_trainer(model, tokens, address: str, rows: int = ROWS, **settings) -> SAETrainer:

@@ -10,15 +10,15 @@ import json
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from ..compile import Graph, Value
-from ..errors import ConfigError, FormatError, NonFiniteError, ShapeError
+from ..errors import ConfigError, FormatError, NonFiniteError, ShapeError, StoreError
 from ..ops.lazy import np
 from ..store.safetensors import SafeTensors, encode
 from ..waiting import each_now
 from .beside import Beside
 from .checks import number, require_open, whole
+from .origin import path_of, require_sizes, sizes_of, sizes_read
 from .picture import bars
 from .running import Run, softmax
 from .sparse import windows
@@ -49,11 +49,12 @@ class TunedLens:
     """names: the stream's values that it maps; weights [L,C,C] and biases [L,C] (float32), L of them: x' = x + x·weight + bias.
 
     Prints how far each map is from the plain lens. Saved as one safetensors file: F32 tensors `weight` [L,C,C] and `bias` [L,C], and
-    metadata "format" ("posttrainllm.tuned_lens"), "version" ("1") and "names", a JSON list of L of the stream's values.
+    metadata "format" ("posttrainllm.tuned_lens"), "version" ("1"), "names", a JSON list of L of the stream's values, and "sizes", a JSON object
+    of those of the model it was trained on (origin.SIZES; {} or left out where nothing says): a model of others is refused.
     """
 
-    def __init__(self, names: list[str], channels: int) -> None:
-        self.names = names
+    def __init__(self, names: list[str], channels: int, sizes: dict | None = None) -> None:
+        self.names, self.sizes = names, dict(sizes or {})
         self.weights = np.zeros((len(names), channels, channels), np.float32)
         self.biases = np.zeros((len(names), channels), np.float32)
 
@@ -76,23 +77,30 @@ class TunedLens:
         if self.names != names or self.biases.shape[1] != config.channels:
             wanted, came = (f"{layers} layers of {channels} channels" for layers, channels in ((len(names), config.channels), self.biases.shape))
             raise ShapeError("lens", f"a tuned lens for this model, {wanted}", f"one of {came} came", "train one on this model")
+        require_sizes("lens", self.sizes, config)
 
     def save(self, path) -> int:
-        """Write it as one file; returns its bytes."""
+        """Write it as one file; returns its bytes. Raises ConfigError, StoreError."""
+        path = path_of("lens", path)
         tensors = [(name, "F32", each.shape, np.ascontiguousarray(each, "<f4").tobytes()) for name, each in (("weight", self.weights), ("bias", self.biases))]
-        metadata = {"format": FORMAT, "version": VERSION, "names": json.dumps(self.names)}
-        return Path(path).write_bytes(b"".join(map(bytes, encode(tensors, metadata))))
+        metadata = {"format": FORMAT, "version": VERSION, "names": json.dumps(self.names), "sizes": json.dumps(self.sizes)}
+        try:
+            return path.write_bytes(b"".join(map(bytes, encode(tensors, metadata))))
+        except OSError as error:
+            raise StoreError(f"writing {path}", "the file can be written", error.strerror or str(error), "choose another place") from error
 
     @classmethod
     def load(cls, path) -> TunedLens:
-        """From a file that `save` wrote. Raises FormatError."""
-        if not Path(path).is_file():
+        """From a file that `save` wrote. Raises ConfigError, FormatError."""
+        path = path_of("lens", path)
+        if not path.is_file():
             raise FormatError("lens", "a file that TunedLens.save wrote", f"{str(path)!r} is not there", "choose another")
-        file = SafeTensors(Path(path).read_bytes(), Path(path).name)
+        file = SafeTensors(path.read_bytes(), path.name)
         if (file.metadata.get("format"), file.metadata.get("version")) != (FORMAT, VERSION):
             raise FormatError("lens", f"metadata says format {FORMAT}, version {VERSION}", f"{file.metadata!r:.80} came", "choose a file that TunedLens.save wrote")
         try:
             names = json.loads(file.metadata["names"])
+            sizes = json.loads(file.metadata.get("sizes", "{}"))
         except (ValueError, KeyError) as error:
             raise FormatError("lens", "names is a JSON list", f"{file.metadata.get('names')!r:.60} came", "save it again") from error
         weight, bias = file["weight"], file["bias"]
@@ -102,7 +110,7 @@ class TunedLens:
         if not right or shapes != [(len(names), channels, channels), (len(names), channels)] or {weight.dtype, bias.dtype} != {"F32"}:
             came = f"{weight.dtype} {list(weight.shape)}, {bias.dtype} {list(bias.shape)} and names {names!r:.40}"
             raise FormatError("lens", "F32 weight [L,C,C] and bias [L,C] for L names", f"{came} came", "save it again")
-        found = cls(names, channels)
+        found = cls(names, channels, sizes_read("lens", sizes))
         for own, tensor in ((found.weights, weight), (found.biases, bias)):
             own[...] = np.frombuffer(tensor.view(), "<f4").reshape(own.shape)
         if not (np.isfinite(found.weights).all() and np.isfinite(found.biases).all()):
@@ -172,7 +180,7 @@ class LensTrainer:
         self.model, self.steps, self.step, self._rate = model, steps, 0, learning_rate
         self._batch = min(8, config.batch) if batch is None else whole("lens", "batch", batch, 1)
         self._windows = windows(tokens, config.context, steps * self._batch * config.context, seed)
-        self.lens = TunedLens(stream_names(config), config.channels)
+        self.lens = TunedLens(stream_names(config), config.channels, sizes_of(config))
         self._first = self._last = None
         self._moments = [[np.zeros_like(each), np.zeros_like(each)] for each in (self.lens.weights, self.lens.biases)]
         self._on = _Step(model, self._batch * config.context)
