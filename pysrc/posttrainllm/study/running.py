@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from ..compile.tape import address
@@ -67,7 +68,7 @@ def tokens_of(model, text):
     if isinstance(text, str):
         text = list(model.tokenizer.encode(text))
     try:
-        if isinstance(text, (Set, Mapping)):
+        if isinstance(text, (AbstractSet, Mapping)):
             raise TypeError("these have no order of their own")
         found = np.asarray(text if hasattr(text, "dtype") else list(text))
     except (TypeError, ValueError) as error:  # nothing to go through, or not in an order, or rows of several lengths
