@@ -141,21 +141,19 @@ def planned_bytes(preset: str, batch: int, saving: dict) -> dict:
     return planned(GPTConfig.preset(preset, batch=batch), None, Saving(**saving)).memory
 
 
-def on_gpu(preset: str, batch: int, saving: dict) -> int | None:
-    """Bytes that our GPU engine will hold; None where it cannot say."""
+def on_gpu(preset: str, batch: int, saving: dict) -> int:
+    """Bytes that our GPU engine will hold, in buffers of up to 4 GiB, as large GPUs have them."""
+    from posttrainllm.backends.gpu.limits import Limits
+    from posttrainllm.backends.gpu.options import Options
+    from posttrainllm.backends.gpu.predict import Predictor
     from posttrainllm.model.config import GPTConfig
     from posttrainllm.model.held import predicted
     from posttrainllm.model.program import Program
     from posttrainllm.model.saving import Saving
 
-    try:
-        from posttrainllm.backends.gpu.limits import DEFAULT
-        from posttrainllm.backends.gpu.options import Options
-        from posttrainllm.backends.gpu.predict import Predictor
-    except ImportError:
-        return None
+    limits = Limits(buffer_bytes=(1 << 32) - 256, binding_bytes=(1 << 31) - 4, workgroup_memory_bytes=49152, invocations=1024)
     program = Program(GPTConfig.preset(preset, batch=batch), saving=Saving(**saving))
-    return predicted(program, Predictor(Options(DEFAULT)))["total_bytes"]
+    return predicted(program, Predictor(Options(limits)))["total_bytes"]
 
 
 def compare(preset: str, batch: int, cuda: bool) -> dict:
