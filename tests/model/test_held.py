@@ -96,6 +96,7 @@ class Engine:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_engine_in_a_tab(name):
+    """That two reckonings of a memory's size agree, for every preset; what a tab really holds e2e/test_memory_held.py measures."""
     program = Program(GPTConfig.preset(name))
     need = sum(program.region_bytes().values())
     machine = WasmMachine(Engine(need + RESERVE_BYTES + wasm.OVERHEAD_BYTES))
