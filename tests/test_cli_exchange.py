@@ -1,13 +1,18 @@
 """`import` and `export`: a Hugging Face folder becomes a run and back; a sentence for every contradiction."""
 
 import json
+import tempfile
+import zipfile
 
 import pytest
 
 pytest.importorskip("typer", reason="the command line is native")
 
+from posttrainllm.errors import FormatError
 from posttrainllm.model.live import GPT
+from posttrainllm.store import hf
 from posttrainllm.store.checkpoint import weights_sha256
+from posttrainllm.train import exchange
 from posttrainllm.train.files import opened
 from tests.store.hf_samples import OTHER, by_hand
 
@@ -85,6 +90,33 @@ def test_it_can_be_trained_at_once(folder):
     model.close()
 
 
+def packed_into(place, files, **changes):
+    with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in (files | changes).items():
+            archive.writestr(name, data)
+    return place
+
+
+def test_a_deflated_model_is_unpacked_only_once_it_was_found_sound(tmp_path, monkeypatch):
+    unpacked = []
+    monkeypatch.setattr(exchange.tempfile, "TemporaryFile", lambda made=tempfile.TemporaryFile: unpacked.append(made()) or unpacked[-1])
+    files = by_hand(OTHER) | {"other.safetensors": bytes(500_000)}
+    settings = json.loads(files["config.json"])
+    large = json.dumps({"wte.weight": {"dtype": "F32", "shape": [300, 1000], "data_offsets": [0, 1_200_000]}}).encode()
+    for changes in (
+        {"config.json": b"{}"},
+        {"config.json": json.dumps(settings | {"n_layer": 3}).encode()},
+        {"tokenizer.json": b"{}"},
+        {"model.safetensors": len(large).to_bytes(8, "little") + large + bytes(1_200_000)},
+    ):
+        with pytest.raises(FormatError):
+            exchange.read_hf(packed_into(tmp_path / "m.zip", files, **changes))
+        assert not unpacked
+    found = exchange.read_hf(packed_into(tmp_path / "m.zip", files))
+    assert len(unpacked) == 1, "a file of weights that is not the model's stays packed"
+    assert weights_sha256(found.weights) == weights_sha256(hf.read(files).weights)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -110,3 +142,13 @@ def test_what_cannot_be_is_said(folder, arguments, message, tmp_path, monkeypatc
     _, said = call(*arguments, status=status)
     assert re.search(message, said), said
     assert all(path.stat().st_mtime_ns == when for path, when in before.items())
+
+
+@pytest.mark.parametrize("to", ["gguf", "safetensors"])
+def test_a_file_that_is_there_is_replaced_only_where_that_was_asked_for(folder, to, tmp_path):
+    out = tmp_path / "notes.txt"
+    out.write_text("mine")
+    _, said = call("export", folder, out, "--to", to, status=1)
+    assert "is there already" in said and "--overwrite" in said and out.read_text() == "mine"
+    call("export", folder, out, "--to", to, "--overwrite")
+    assert out.stat().st_size > 1000 and not list(tmp_path.glob(".*.part"))

@@ -68,7 +68,7 @@ def export_model(
     adapter: Annotated[Path | None, typer.Option(help="Work this adapter into the model first.")] = None,
     strength: Annotated[Number, typer.Option(help="How much of the adapter counts.", show_default="1")] = None,
     any_base: AnyBaseOption = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="OUT may replace a model that is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="OUT may replace a model or a file that is there.")] = False,
     device: DeviceOption = _Device.auto,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
@@ -123,6 +123,8 @@ def _check(source: Path, out: Path, to: To, matrices: Matrices, adapter: Path | 
             refuse("SOURCE is only read", f"{out} is both", "choose another folder")
     else:
         require_new_file("export", "OUT", out, {"SOURCE": source, "--adapter": adapter})
+        if out.exists() and not overwrite:
+            refuse("OUT is a new file", f"{out} is there already", "choose another, or add --overwrite")
 
 
 def _whole(stack: contextlib.ExitStack, source: Path, adapter: Path | None, strength: float, any_base: bool, device: str, threads: int | None):
