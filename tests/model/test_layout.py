@@ -140,3 +140,20 @@ def test_a_training_step_costs_six_flops_a_weight_and_token():
     attention = 7 * config.layers * config.batch * config.context * (config.context + 1) * config.channels
     flops = Program(config).step.plan.graph.flops()
     assert 1 < flops / (6 * matrices * tokens + attention) < 1.05
+
+
+@pytest.mark.native_only(reason="the engine of this process")
+def test_a_hash_copies_no_whole_weight(monkeypatch):
+    """The pieces are those of the weights in the order of their names, none larger than asked for."""
+    import hashlib
+
+    from posttrainllm.model import weights
+    from posttrainllm.model.live import GPT
+
+    model, asked = GPT.create("tiny", device="cpu", threads=1), []
+    download = model.machine.download
+    whole = hashlib.sha256(b"".join(bytes(model.weight_bytes(name)) for name in sorted(model.weight_names()))).hexdigest()
+    monkeypatch.setattr(weights, "_PIECE_BYTES", 1000)
+    monkeypatch.setattr(model.machine, "download", lambda start, nbytes: asked.append(nbytes) or download(start, nbytes))
+    assert model.weights_sha256() == whole and max(asked) == 1000
+    model.close()

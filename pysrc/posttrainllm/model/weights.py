@@ -13,6 +13,9 @@ from ..ops.lazy import np
 from .moments import KINDS
 from .past import Guest
 
+_PIECE_BYTES = 4 << 20
+"""Of a weight that is hashed, so that no copy of a whole one is made: an embedding may have a hundred MB."""
+
 
 def require_finite(place: str, weights: Iterable[tuple[str, bytes]]) -> None:
     """Raise NumericsError where one of these (float32 bytes by address) holds a NaN or an infinity."""
@@ -76,5 +79,7 @@ class Weights:
         saved run."""
         digest = hashlib.sha256()
         for name in sorted(self.weight_names() if names is None else names):
-            digest.update(self.weight_bytes(name))
+            start, nbytes = self.weight_address(name)
+            for offset in range(0, nbytes, _PIECE_BYTES):
+                digest.update(self.machine.download(start + offset, min(_PIECE_BYTES, nbytes - offset)))
         return digest.hexdigest()
