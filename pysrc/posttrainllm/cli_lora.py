@@ -208,7 +208,7 @@ def _train(trainer: Trainer, out: Path | None, export: Path | None, as_json: boo
     with Interrupt() as interrupt, output_for(trainer, as_json) as output:
         show = until_broken(interrupt)
         show(output.start, facts)
-        for report in trainer.run(trainer.until, Live(asked=interrupt.asked)):
+        for report in trainer.run(trainer.until, Live(asked=interrupt.asked, heard=interrupt.asked)):
             show(output.report, report)
         if export is not None:
             write_checkpoint(checkpoint_of(trainer, name), export)

@@ -119,6 +119,7 @@ def finish(
         save=keeping.save if job.out else None,
         snapshots=keeping.snapshots(),
         asked=asked or interrupt.asked,
+        heard=None if asked else interrupt.asked,  # several processes agree between steps alone
         clock=clock,
     )
     tokens = seconds = 0.0

@@ -69,7 +69,7 @@ def run(job: Job) -> int:
         output = _Lines(trainer, job, base)
         show = until_broken(interrupt)
         show(output.start, None)
-        for report in each(blocks(trainer, base, Live(asked=interrupt.asked))):
+        for report in each(blocks(trainer, base, Live(asked=interrupt.asked, heard=interrupt.asked))):
             show(output.report, report)
         if report.reason == "nonfinite":
             raise NonFiniteError(report.message)

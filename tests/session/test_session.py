@@ -6,7 +6,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from posttrainllm.model.live import GPT
 from posttrainllm.session import Host, Session
+from posttrainllm.session.host import STOP
 from posttrainllm.session.messages import REQUESTS, checked, finite
 from posttrainllm.errors import ConfigError
 
@@ -343,3 +345,46 @@ async def test_a_model_that_goes_is_gone_at_once(asker):
         assert asker.session.model.machine is not first() and first() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("by", ["flag", "request"])
+@pytest.mark.parametrize("at", [0, 20])
+def test_a_stop_ends_the_evaluation_under_way_and_the_run_is_saved(monkeypatch, at, by):
+    """By the page's flag, or by a request that has come."""
+    whole = GPT.losses_async
+
+    async def go():
+        async with running() as asker:
+            ran, job, flag = [], asker.session.training, 0
+            asker.session.host.flag = lambda: flag
+
+            async def losses(model, *batch):
+                nonlocal flag
+                if job.trainer.step == at:
+                    ran.append(batch)
+                    if by == "flag":
+                        flag = STOP
+                    elif len(ran) == 1:
+                        asker.ask("train.stop")
+                return await whole(model, *batch)
+
+            monkeypatch.setattr(GPT, "losses_async", losses)
+            stopped = await asker.trained(steps=40, evaluate_every_steps=20, evaluation_tokens=4096)
+            assert len(ran) == 1 and (stopped["step"], stopped["reason"], stopped["saved"]) == (at, "stopped", True)
+            assert [event["step"] for event in asker.events if event["kind"] == "eval"] == [0][: at > 0]
+            await asker.call("runs.list", "runs")
+            assert len([event for event in asker.events if event["kind"] == "stopped"]) == 1
+
+    asyncio.run(go())
+
+
+@scenario
+async def test_a_stopped_run_is_not_measured_where_that_takes_long(asker):
+    asker.ask("corpus.text", text=TEXT)
+    asker.ask("train.start", preset="tiny", training=QUICK | {"steps": 100_000, "evaluate_every_steps": 100_000})
+    await asker.wait("eval")
+    asker.session.training._evaluation_seconds = 60.0
+    asker.ask("train.stop")
+    stopped = await asker.wait("stopped")
+    assert stopped["reason"] == "stopped" and stopped["saved"]
+    assert [event["step"] for event in asker.events if event["kind"] == "eval"] == [0]

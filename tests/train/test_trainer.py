@@ -247,3 +247,30 @@ def test_an_evaluation_after_a_skipped_step_has_a_row_of_its_own(machine):
     assert newest_step(trainer.history) == before[-1]
     trainer.train_step()
     assert [row["step"] for row in trainer.history] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("at", [0, 5, 10])
+def test_an_evaluation_hears_a_stop_and_is_not_recorded(any_machine, at):
+    """Asked for at the second batch of the evaluation at step `at` of 10."""
+    trainer = trainer_on(any_machine, steps=10, evaluate_every_steps=5, evaluation_tokens=400)
+    whole = trainer.model.evaluate_batches_async
+    ran, stopping, saves = [], False, []
+
+    async def evaluate(batches):
+        def counted():
+            nonlocal stopping
+            for batch in batches:
+                ran.append(trainer.step)
+                stopping = trainer.step == at
+                yield batch
+
+        return await whole(counted())
+
+    trainer.model.evaluate_batches_async = evaluate
+    asked = lambda: "stop" if stopping else ""  # noqa: E731 - as Live takes it
+    live = Live(save=lambda trainer: saves.append(trainer.step) or ("here", 1), asked=asked, heard=asked)
+    reports = list(trainer.run(live=live))
+    assert len([step for step in ran if step == at]) == 1 and (at == 0 or ran.count(0) > 1)
+    assert [report.step for report in reports if isinstance(report, EvalReport)] == [step for step in (0, 5, 10) if step < at]
+    assert (reports[-1].step, reports[-1].reason, saves) == (at, "finished" if at == 10 else "stopped", [at])
+    assert not trainer.history or trainer.history[-1]["validation_loss_nats"] is None

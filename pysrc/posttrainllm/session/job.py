@@ -13,7 +13,7 @@ from ..data.bits import bits_per_byte
 from ..errors import DeviceError, StoreError
 from ..train.history import newest_step
 from ..train.reports import EvalReport, StepReport, StoppedReport
-from ..train.trainer import Trainer
+from ..train.trainer import Live, Trainer
 from .host import PAUSE, STOP
 from .live_sample import LiveSample
 from .messages import finite
@@ -21,6 +21,9 @@ from .messages import finite
 EVENTS_PER_SECOND = 8
 SAVE_SHARE = 10
 """A save that took long comes again only after so many times as long: gigabytes are written in half a minute."""
+
+CLOSING_SECONDS = 20.0
+"""A run that was stopped is measured once more, unless its last evaluation took longer."""
 
 
 class Job:
@@ -36,7 +39,7 @@ class Job:
         self._stopping = self._pausing = self._paused = False
         self._request: int | None = None
         self._rows: list[list] = []
-        self._sent = self._saved = self._save_seconds = 0.0
+        self._sent = self._saved = self._save_seconds = self._evaluation_seconds = 0.0
         self._recent: list[tuple[float, int]] = []
         self._closing = False
         self.live_sample = LiveSample(session, self)
@@ -67,7 +70,8 @@ class Job:
         self.live_sample.begin()
         for part in (self._session.comparing, self._session.memorising):
             part.cancel()  # of a model that stands still
-        self._reports = trainer.blocks(until)
+        self._evaluation_seconds = 0.0
+        self._reports = trainer.blocks(until, Live(heard=self._heard))
         self._session.engines.recoveries = 0
 
     async def _keep(self) -> bool:
@@ -93,7 +97,7 @@ class Job:
         trainer.settings["steps"] = trainer.until = until
         self._rows = [row for row in self._rows if row[0] <= trainer.step]  # steps after it are trained again
         if going:
-            self._reports = trainer.blocks(until)
+            self._reports = trainer.blocks(until, Live(heard=self._heard))
 
     def end(self) -> bool:
         """Forget what goes on, with no more word of it; whether anything went on."""
@@ -125,6 +129,11 @@ class Job:
                 await self.save()
         return True
 
+    def _heard(self) -> str:
+        """ "stop" once one is asked for: what an evaluation hears, the next turn ends the run."""
+        session = self._session
+        return "stop" if self._stopping or session.host.flag() == STOP or session.waits((self.prefix or "train.") + "stop") else ""
+
     async def _close_with_a_sample(self) -> bool:
         """After the end, one sample of the finished model, a few tokens a turn; False when there is none to come."""
         going = self._session.model is not None and self.live_sample.every_seconds > 0
@@ -140,6 +149,7 @@ class Job:
                 self._recent.append((now, report.tokens))
                 seconds += report.seconds
             elif isinstance(report, EvalReport):
+                self._evaluation_seconds = report.seconds
                 loss = finite(report.validation_loss_nats)
                 self._emit(
                     "eval", step=report.step, validation_loss_nats=loss, best=report.best, bits_per_byte=finite(report.bits_per_byte)
@@ -221,7 +231,8 @@ class Job:
         if reason == "stopped":
             await self.settle()
             message = message or f"Stopped after step {trainer.step:,}, as asked."
-            if trainer.history and trainer.history[-1]["validation_loss_nats"] is None:
+            unmeasured = trainer.history and trainer.history[-1]["validation_loss_nats"] is None
+            if unmeasured and not trainer.cut_short and self._evaluation_seconds <= CLOSING_SECONDS:
                 report = await trainer.evaluate_async()
                 loss = finite(report.validation_loss_nats)
                 self._emit(

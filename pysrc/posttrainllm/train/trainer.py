@@ -19,6 +19,7 @@ from ..model.live import GPT
 from ..model.steps import StepQueue
 from ..waiting import each_now, now
 from .ahead import MOST_SKIPPED, Ahead
+from .hearing import CutShort, hearing
 from .history import append
 from .reports import (
     EvalReport, Report, SampleReport, SavedReport, SaveFailedReport, SkippedReport, SnapshotReport, StepReport, StoppedReport,
@@ -34,7 +35,7 @@ class Live:
 
     save(trainer) writes a checkpoint and returns (place, bytes); a StoreError there is reported, and training goes on.
     snapshots keeps the weights of a few steps (snapshots.py); a StoreError there is reported once, and no more are taken.
-    asked() gives "stop" when a person asked to stop. clock() is the time that the others are measured by; processes that train
+    asked() gives "stop" when a person asked to stop; heard(), where there is one, is asked the same between an evaluation's batches. clock() is the time that the others are measured by; processes that train
     together share one.
     """
 
@@ -45,6 +46,7 @@ class Live:
     save: Callable[[Trainer], tuple[str, int]] | None = None
     snapshots: Kept | None = None
     asked: Callable[[], str] = lambda: ""
+    heard: Callable[[], str] | None = None
     clock: Callable[[], float] = time.perf_counter
 
 
@@ -84,6 +86,8 @@ class Trainer:
         self.seconds = 0.0
         self.batches = self.batches_at(cursor)
         self._ahead: Ahead | None = None
+        self._heard: Callable[[], str] | None = None
+        self.cut_short = False  # a stop ended the last evaluation
 
     def more_to_keep(self) -> dict:
         """What a save of the run holds besides, as JSON; other kinds of Trainer give theirs."""
@@ -126,7 +130,7 @@ class Trainer:
         """What an evaluation is about: the mean loss in nats on what is held out."""
         config = self.model.config
         batches = self.corpus.evaluation(config.context, config.batch, self.settings["evaluation_tokens"])
-        return await self.model.evaluate_batches_async(batches)
+        return await self.model.evaluate_batches_async(hearing(batches, self._heard) if self._heard else batches)
 
     @property
     def may_skip(self) -> bool:
@@ -167,7 +171,7 @@ class Trainer:
         """Measure the validation loss now and keep it in the history."""
         began = time.perf_counter()
         loss = await self.measure_async()
-        self.broken = not math.isfinite(loss)
+        self.broken, self.cut_short = not math.isfinite(loss), False
         best = loss < self.best_loss_nats
         self.best_loss_nats = loss if best else self.best_loss_nats
         self.validation_loss_nats = loss
@@ -176,6 +180,17 @@ class Trainer:
         elif self.step:  # half precision skipped this step: it has no row of its own
             append(self.history, self._row(None, None, None) | {"validation_loss_nats": loss})
         return EvalReport(self.step, loss, best, time.perf_counter() - began, self.validation_bits_per_byte)
+
+    async def _evaluated(self, live: Live) -> list[Report]:
+        """An evaluation's report; none where a stop cut it short."""
+        self._heard = live.heard
+        try:
+            return [await self.evaluate_async()]
+        except CutShort:
+            self.cut_short = True
+            return []
+        finally:
+            self._heard = None
 
     @property
     def validation_bits_per_byte(self) -> float | None:
@@ -221,7 +236,7 @@ class Trainer:
         queue = await self.queue_async()
         self._ahead = Ahead(self, queue) if queue else None
         if not self.history:
-            yield [await self.evaluate_async()]
+            yield await self._evaluated(live)
         reason, message = "", ""
         every = self.settings["evaluate_every_steps"]
         while self.step < self.until:
@@ -239,7 +254,9 @@ class Trainer:
                 reason, message = "nonfinite", str(error)
                 break
             if self.step == stop:
-                yield [await self.evaluate_async()]
+                yield await self._evaluated(live)
+                if self.cut_short:
+                    continue  # to the stop
                 if self.broken:
                     reason, message = "nonfinite", self._broken_sentence()
                     break
