@@ -41,6 +41,7 @@ HELD = """() => ({
   pipelines: gpuEngine.pipelines.size, alive: alive.size,
   wasm: python._module.HEAPU8.length, objects: python.runPython('import gc; gc.collect(); len(gc.get_objects())'),
 })"""
+HELD_BYTES = "() => [...gpuEngine.buffers.values(), ...gpuEngine.uniforms, ...gpuEngine.idleStaging].reduce((sum, { size }) => sum + size, 0)"
 
 
 @pytest.fixture(scope="module")
@@ -169,6 +170,16 @@ def test_it_learns_as_the_cpu_engine_does(driver, on_cpu):
     assert list(on_gpu) == list(range(1, STEPS + 1))
     assert on_gpu[STEPS] < on_gpu[1] - 0.5
     assert on_gpu == pytest.approx(on_cpu, rel=TOLERANCE)
+
+
+def test_what_is_held_was_foreseen(driver):
+    """By the sizes of all buffers that there are: `tiny`, one step. (test_memory_held.py asks the same of the CPU engine.)"""
+    if inside(driver, "() => !globalThis.gpuEngine?.buffers.size"):  # it takes half a minute to test a device
+        use(driver, "webgpu")
+    foreseen = driver.call("plan", "planned", preset="tiny")["memory"]["total_bytes"]
+    driver.ask("train.start", preset="tiny", training=SETTINGS | {"steps": 1, "evaluation_tokens": 1, "warmup_steps": 0})
+    driver.wait("stopped")
+    assert foreseen == pytest.approx(inside(driver, HELD_BYTES), rel=0.05)
 
 
 def test_switching_from_cpu_to_gpu_and_back_in_mid_run(driver, on_cpu):
