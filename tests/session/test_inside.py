@@ -113,7 +113,7 @@ async def test_lens(asker):
 async def test_a_tuned_lens(asker):
     await asker.trained(steps=60, decay_steps=60)
     weights = asker.session.model.weights_sha256()
-    assert "train one first" in (await asker.call("inside.lens", "failed", text=PROMPT, which="tuned"))["message"]
+    assert "Train one first" in (await asker.call("inside.lens", "failed", text=PROMPT, which="tuned"))["message"]
     plain = await asked(asker, "lens", text=PROMPT)
     reply = asker.ask("lens.train", steps=60)
     trained = await asker.wait("lens.trained", reply_to=reply)
@@ -133,7 +133,7 @@ async def test_a_tuned_lens(asker):
     asker.ask("train.extend", steps=20)  # the model moves on: a lens of what it was is none
     assert not (await asker.wait("lens.trained", reply_to=reply))["usable"]
     await asker.wait("stopped")
-    assert "train one first" in (await asker.call("inside.lens", "failed", text=PROMPT, which="tuned"))["message"]
+    assert "Train one first" in (await asker.call("inside.lens", "failed", text=PROMPT, which="tuned"))["message"]
 
 
 @scenario
@@ -290,14 +290,14 @@ async def test_refusals(asker):
         assert "there is none yet" in (await asker.call(kind, "failed", **fields))["message"]
     await asker.trained()
     for fields, words in (
-        ({"text": ""}, "1 to 32 tokens"),
-        ({"text": "a" * 33}, "1 to 32 tokens"),
-        ({"text": "a", "layer": 2}, "a layer from 0 to 1"),
+        ({"text": ""}, "There is no text"),
+        ({"text": "a" * 33}, "reads 1 to 32 at once"),
+        ({"text": "a", "layer": 2}, "A layer from 0 to 1"),
     ):
         assert words in (await asker.call("inside.attention", "failed", **fields))["message"]
     assert "equally long" in (await asker.call("inside.change", "failed", text="ab", how="swap", source="a"))["message"]
-    assert "how is one of" in (await asker.call("inside.change", "failed", text="ab", how="none"))["message"]
-    assert "a position from 0 to 1" in (await asker.call("inside.flow", "failed", text="ab", position=2))["message"]
+    assert "How is one of" in (await asker.call("inside.change", "failed", text="ab", how="none"))["message"]
+    assert "A position from 0 to 1" in (await asker.call("inside.flow", "failed", text="ab", position=2))["message"]
     asker.session.rate_flops = 1.0
     assert "at most 20 s" in (await asker.call("inside.change", "failed", text="ab", what="residual"))["message"]
 
@@ -312,3 +312,16 @@ def test_on_the_reference_engine():
             assert unpacked(await asked(asker, "flow", text=PROMPT))["embed"].shape == (48,)
 
     asyncio.run(body())
+
+
+@scenario
+async def test_what_cannot_be_looked_at_is_said_in_plain_words(asker):
+    await asker.trained()
+    context = asker.session.model.config.context
+    long = await asker.call("inside.lens", "failed", text="a" * 960)
+    assert long["message"] == f"The text has 960 tokens; this model reads 1 to {context} at once. Shorten it."
+    pair = await asker.call("inside.change", "failed", text="abc", source="ab", how="swap")
+    assert pair["message"] == "Both texts have as many tokens: 3 and 2 came. Make them equally long."
+    place = await asker.call("inside.flow", "failed", text="abc", position=9)
+    assert place["message"] == "A position from 0 to 2: 9 came. Choose one in the text."
+    assert (await asker.call("features.list", "failed"))["message"].startswith("Features that were found in the open model: there are none yet.")

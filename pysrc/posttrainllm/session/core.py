@@ -30,7 +30,7 @@ from .inside import Inside
 from .job import Job
 from .lenses import Lenses
 from .memorising import Memorising
-from .messages import checked
+from .messages import checked, plainly
 from .planning import Planning, rate_of, saving_for
 from .runs import Runs
 from .sharpening import Sharpening
@@ -101,6 +101,7 @@ class Session:
         """Send an error as an event: its own sentence, or for a fault of ours what it was."""
         if isinstance(error, PostTrainError):
             event = error.to_event()
+            event["message"] = plainly(error)
         elif isinstance(error, MemoryError):
             event = {"code": "E-DEVICE-MEMORY", "message": "There is not enough memory for this. Close other tabs or choose a smaller model."}
         else:

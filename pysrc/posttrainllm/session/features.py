@@ -21,6 +21,9 @@ ROWS, SEEN_TOKENS = 65_536, 16_384
 """Tokens whose activations are trained on, and tokens that features are shown in."""
 EVENTS_PER_SECOND = 8
 MOST_LISTED = 100
+CONTEXTS, MOST_CONTEXTS = 5, 30
+"""Shown of a feature, and looked at for as many that differ."""
+OPENING_CHARACTERS = 40
 
 
 class Features:
@@ -119,7 +122,7 @@ class Features:
         await release_async(model)  # a tab's GPU has little to spare
         yield {
             "what": "trained", "stopped": stopped, "step": self._weights.step, "text": corpus.name, "own_text": own,
-            "settings": made.to_dict(), "address": address, "features": made.features,
+            "opening": _opening(model, corpus), "settings": made.to_dict(), "address": address, "features": made.features,
             "alive": len(survey.order()), "seen_tokens": survey.done * survey.rows.shape[1], "recovered": {name: finite(value) for name, value in found.items()},
         } | {"training": _figures(report) | {"step": report.step, "seconds": report.seconds}}  # fmt: skip
 
@@ -225,7 +228,10 @@ class Features:
         """features.feature: {index, density, most, contexts: [{labels, activations, at}], promotes, suppresses: [[label, logit]]}."""
         survey = await self._found()
         self._require(survey, index)
-        self._session.emit("features.feature", reply_to=identity, **(await survey.feature_async(index)).to_dict())
+        told = (await survey.feature_async(index)).to_dict()
+        if len(_unlike(told["contexts"])) < len(told["contexts"]):  # a text that repeats itself: look farther
+            told = (await survey.feature_async(index, contexts=MOST_CONTEXTS)).to_dict()
+        self._session.emit("features.feature", reply_to=identity, **(told | {"contexts": _unlike(told["contexts"])[:CONTEXTS]}))
 
     @staticmethod
     def _require(survey, index: int) -> None:
@@ -278,6 +284,21 @@ class Features:
         if self._pieces is not None:
             self._pieces = None
             self._session.emit("features.wrote", reply_to=self._writer, tokens=self._tokens, reason=reason)
+
+
+def _unlike(contexts: list[dict]) -> list[dict]:
+    """Those whose text as shown did not come before."""
+    first: dict[tuple, dict] = {}
+    for each in contexts:
+        first.setdefault(tuple(each["labels"]), each)
+    return list(first.values())
+
+
+def _opening(model, corpus) -> str:
+    """How a text begins: its first line, or that line's first words; what to begin writing with, where nothing else is said."""
+    text = model.tokenizer.decode([int(each) for each in corpus.train[: 2 * OPENING_CHARACTERS]]).lstrip()
+    line = text.split("\n")[0]
+    return line if len(line) <= OPENING_CHARACTERS else line[:OPENING_CHARACTERS].rsplit(" ", 1)[0]
 
 
 def _figures(report) -> dict:

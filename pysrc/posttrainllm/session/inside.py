@@ -74,10 +74,13 @@ class Inside:
         from ..study.running import tokens_of
 
         model = await self.model_at_rest()
-        tokens = tokens_of(model, text)
-        if len(tokens) > MOST_TOKENS:
-            raise DataError("inside", f"a text of at most {MOST_TOKENS} tokens", f"{len(tokens)} came", "shorten the text")
-        return model, tokens
+        count, context = len(list(model.tokenizer.encode(text))), model.config.context
+        if not count:
+            raise DataError("There is no text. Type some.")
+        if count > min(context, MOST_TOKENS):
+            who = "this model reads" if context <= MOST_TOKENS else "this view shows"
+            raise DataError(f"The text has {count:,} tokens; {who} 1 to {min(context, MOST_TOKENS)} at once. Shorten it.")
+        return model, tokens_of(model, text)
 
     def tell(self, kind: str, identity, model, tokens, arrays: dict | None = None, **fields) -> None:
         """Answer with an event inside.<kind>: the fields, the text's tokens, the model's layers, heads and step, and arrays as a buffer."""

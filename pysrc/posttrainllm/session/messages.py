@@ -6,7 +6,7 @@ docs of each stand where it is made (training.py, writing.py, runs.py). Large bi
 
 from __future__ import annotations
 
-from ..errors import ConfigError
+from ..errors import ConfigError, PostTrainError, UserError
 
 TEXT, WHOLE, NUMBER, OBJECT, LIST, BUFFER = "text", "a whole number", "a number", "an object", "a list", "a buffer"
 FLAG = "true or false"
@@ -136,3 +136,16 @@ def checked(request: dict) -> dict:
 def finite(value):
     """A number as JSON can carry it: None where it is not finite (JSON has no NaN)."""
     return value if isinstance(value, (int, float)) and value == value and abs(value) != float("inf") else None
+
+
+LOOKING = ("study", "inside", "sae", "features", "lens")
+"""Places in code whose errors are shown beside what they are about: their names say nothing there."""
+
+
+def plainly(error: PostTrainError) -> str:
+    """An error as the page says it: about looking inside, in two sentences without its place; else as it is."""
+    place, rule, came, remedy = error.parts
+    if not isinstance(error, UserError) or place not in LOOKING or not rule:
+        return error.message
+    first = rule.rstrip(". ") + (": " + came.rstrip(". ") if came else "") + "."
+    return " ".join(each[:1].upper() + each[1:] for each in (first, remedy and remedy.rstrip(". ") + ".") if each)
