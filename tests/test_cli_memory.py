@@ -32,7 +32,7 @@ def test_recomputed_blocks_leave_a_run_as_it_is_also_where_it_goes_on(text, tmp_
     assert saved[0]["memory"]["total_bytes"] < straight[0]["memory"]["total_bytes"]
     train(*text, *HOW, "--steps", 4, "--recompute", "1", "--out", tmp_path / "run")
     went_on = train(*text, "--steps", 8, "--out", tmp_path / "run", "--resume", "--device", "cpu", "--threads", 1)
-    assert ended(went_on) == ended(straight) and went_on[0]["saving"]["recompute"] == 0
+    assert ended(went_on) == ended(straight) and went_on[0]["saving"]["recompute"] == 1
 
 
 def test_parts_and_smaller_moments_go_on_bit_for_bit(text, tmp_path):
@@ -40,7 +40,7 @@ def test_parts_and_smaller_moments_go_on_bit_for_bit(text, tmp_path):
     straight = train(*text, *HOW, "--steps", 6, *how)
     train(*text, *HOW, "--steps", 3, *how, "--out", tmp_path / "run")
     more = ["--steps", 6, "--out", tmp_path / "run", "--resume", "--device", "cpu", "--threads", 1]
-    went_on = train(*text, *more, "--micro-batches", 2)
+    went_on = train(*text, *more)
     assert ended(went_on) == ended(straight) and went_on[0]["saving"] == {"micro_batches": 2, "recompute": 0, "moments": "bf16"}
 
 
@@ -106,3 +106,35 @@ def test_adapters_and_tuning_save_memory_too(saved, tmp_path):
     call("sft", *base, "--pairs", rows, "--out", tmp_path / "c", "--steps", 2, "--micro-batches", 2, "--memory", "12M")
     rows.write_text("".join(json.dumps({"prompt": f"{n}", "chosen": "x", "rejected": "y"}) + "\n" for n in range(20)))
     call("dpo", *base, "--preferences", rows, "--out", tmp_path / "d", "--steps", 2, "--recompute", 1)
+
+
+def test_without_a_limit_the_machines_memory_is_chosen_for_and_told(text, monkeypatch):
+    config = GPTConfig.preset("medium")
+    monkeypatch.setattr("posttrainllm.cli_memory.available_bytes", lambda: planned(config, None, Saving(4)).total_bytes + RESERVE_BYTES)
+    assert Asked().saving(config) == Saving(4) and Asked(recompute=1).saving(config) == Saving(recompute=1)
+    assert Asked().saving(config, was=Saving(2)) == Saving(2)
+    monkeypatch.setattr("posttrainllm.cli_memory.available_bytes", lambda: 2 * (planned(config, None, Saving(4)).total_bytes + RESERVE_BYTES))
+    assert Asked().saving(config) == Saving(2) and Asked().saving(config, how={"device": "reference"}) == Saving(4)
+    out, _ = call("train", *text, *HOW, "--steps", 1, "--micro-batches", 2, "--recompute", 1)
+    assert "the batch in 2 parts (micro_batches=2) with 1 block computed again" in out
+
+
+def test_a_gpus_memory_is_what_it_will_hold(monkeypatch):
+    from posttrainllm import cli_memory
+    from posttrainllm.model.held import predicted
+    from posttrainllm.model.program import Program
+
+    from .gpu.fake import fake_machine
+
+    config = GPTConfig.preset("medium")
+    monkeypatch.setattr(cli_memory, "open_machine", lambda *_: fake_machine(monkeypatch))
+    need = predicted(Program(config), fake_machine(monkeypatch).predictor)["total_bytes"]
+    assert need > planned(config).total_bytes + RESERVE_BYTES
+    how = {"device": "webgpu"}
+    assert Asked(memory_bytes=need).saving(config, how=how) == Saving() == Asked().saving(config, how=how)
+    assert Asked(memory_bytes=need - 1).saving(config, how=how) == Saving(2) and Asked(memory_bytes=need - 1).saving(config) == Saving()
+
+
+def test_explain_informs_where_nothing_fits():
+    out, _ = call("explain", "--preset", "medium", "--stage", "memory", "--memory", "12M")
+    assert "It does not fit" in out and re.search(r"The least is [\d,]+ bytes", out) and "8,388,608" in out and "Choices" in out

@@ -165,7 +165,7 @@ def _begun(base, what, data: str, settings: dict, engine: dict, any_base: bool, 
 
     seed = training_settings(settings, adapter=True)["seed"]
     corpus = Corpus.named(data)
-    model = model_of(base, True, lora=what, seed=seed, any_base=any_base, saving=asked.on(base, what), **engine)
+    model = model_of(base, True, lora=what, seed=seed, any_base=any_base, saving=asked.on(base, what, engine), **engine)
     try:
         return Trainer(model, corpus, settings)
     except BaseException:
@@ -184,7 +184,7 @@ def _resumed(kept, base, data: str | None, steps: int | None, engine: dict, aske
         raise ConfigError("lora", "the text is given again", f"the adapter was trained on {kept.corpus.get('name')!r}", "add --data FILE")
     if steps is not None and steps < kept.step:
         raise ConfigError("lora", f"--steps is the step to reach, and the run is at step {kept.step:,}", f"{steps:,} came", "name a later one")
-    saving = None if asked.nothing else asked.on(base, adapter_of(kept), kind_of(kept))
+    saving = None if asked.nothing else asked.on(base, adapter_of(kept), engine, kind_of(kept))
     trainer = trainer_of(kept, corpus, base=base, saving=saving, **engine)
     if steps is not None:
         trainer.settings = training_settings(trainer.settings | {"steps": steps})

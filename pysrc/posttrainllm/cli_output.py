@@ -9,6 +9,8 @@ import os
 import sys
 from collections.abc import Iterator
 
+from .model.choosing import in_words
+from .model.saving import PLAIN, Saving
 from .train.reports import EvalReport, Report, SampleReport, SavedReport, SaveFailedReport, StepReport, StoppedReport
 from .train.trainer import Trainer
 
@@ -70,10 +72,12 @@ class PlainOutput:
         self._trainer, self._loss, self._rate = trainer, math.nan, 0.0
 
     def start(self, event: dict) -> None:
-        corpus = event["corpus"]
+        corpus, saving = event["corpus"], Saving.from_dict(event["saving"])
         self.line(
             f"{event['parameters']:,} parameters on {event['engine']}; {event['memory']['total_bytes'] / 1e6:,.0f} MB."
         )
+        if saving != PLAIN:
+            self.line(f"To need less memory: {in_words(saving)}.")
         self.line(
             f"{corpus['name']}: {corpus['train_tokens']:,} tokens to train on, {corpus['validation_tokens']:,} to validate."
         )

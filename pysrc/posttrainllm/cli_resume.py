@@ -15,7 +15,7 @@ from .store.runs import Run
 from .train.files import hold_run, read_checkpoint
 from .train.moments import kind_of
 from .train.settings import training_settings
-from .train.state import saved_precision, trainer_of
+from .train.state import saved_precision, saved_saving, trainer_of
 from .train.trainer import Trainer
 
 
@@ -95,9 +95,9 @@ def reach(job: Job, trainer: Trainer) -> None:
 def going_on(job: Job, checkpoint: Checkpoint) -> Trainer:
     """The run on its engine, in the precision it was trained in unless another is asked for; in single precision, with a
     sentence, where the engine has no other."""
-    corpus, kept, saving = corpus_of(job, checkpoint), saved_precision(checkpoint), None
-    if not job.asked.nothing:
-        saving = job.asked.saving(GPTConfig.from_dict(checkpoint.config), moments=kind_of(checkpoint))
+    corpus, kept = corpus_of(job, checkpoint), saved_precision(checkpoint)
+    engine = {"device": job.device, "threads": job.threads, "isa": job.isa, "precision": job.precision or kept}
+    saving = job.asked.saving(GPTConfig.from_dict(checkpoint.config), moments=kind_of(checkpoint), how=engine, was=saved_saving(checkpoint))
 
     def on(precision: str | None) -> Trainer:
         how = {"device": job.device, "threads": job.threads, "isa": job.isa}

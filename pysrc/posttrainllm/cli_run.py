@@ -177,7 +177,7 @@ def bench(
 ) -> None:
     """Print the median step: ms, tokens/s and GFLOP/s, with what was measured and where."""
     config = GPTConfig.preset(preset, **({} if batch is None else {"batch": batch}))
-    saving = asked.saving(config)
+    saving = asked.saving(config, how={"device": device, "threads": threads, "isa": isa, "precision": precision})
     model = GPT.on(Program(config, saving=saving), device, threads, isa, precision)
     try:
         model.initialise(42)

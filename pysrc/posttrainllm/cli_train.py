@@ -17,6 +17,7 @@ from .cli_tokenize import asked_for, fewer_than_asked
 from .data.corpus import Corpus
 from .errors import ConfigError, DeviceUnavailableError, NonFiniteError, PostTrainError
 from .model.config import GPTConfig
+from .model.held import predicted
 from .model.live import GPT
 from .model.program import Program
 from .store.runs import Run
@@ -78,7 +79,8 @@ def planned(job: Job) -> tuple[GPTConfig, dict, Corpus]:
 
 
 def _begun(job: Job, config: GPTConfig, settings: dict, corpus: Corpus) -> Trainer:
-    model = GPT.on(Program(config, saving=job.asked.saving(config)), job.device, job.threads, job.isa, job.precision or "f32")
+    how = {"device": job.device, "threads": job.threads, "isa": job.isa, "precision": job.precision}
+    model = GPT.on(Program(config, saving=job.asked.saving(config, how=how)), job.device, job.threads, job.isa, job.precision or "f32")
     try:
         model.tokenizer = corpus.tokenizer
         model.initialise(settings["seed"])
@@ -173,6 +175,11 @@ def _advice(trainer: Trainer) -> list[str]:
     return corpus.advice(SimpleNamespace(parameter_count=lambda: count, batch=model.config.batch, context=model.config.context))
 
 
+def _memory(model: GPT) -> dict[str, int]:
+    """Bytes by kind: the plan's, and of a GPU what it will hold of that."""
+    return predicted(model.program, model.machine.predictor) if model.machine.name == "webgpu" else model.program.memory()
+
+
 def _facts(job: Job, trainer: Trainer) -> dict:
     model, corpus = trainer.model, trainer.corpus
     return {
@@ -198,7 +205,7 @@ def _facts(job: Job, trainer: Trainer) -> dict:
         "device": model.machine.name,
         "engine": model.machine.description,
         "threads": getattr(model.machine, "threads", 1),
-        "memory": model.program.memory(),
+        "memory": _memory(model),
         "saving": model.program.saving.to_dict(),
         "warnings": _advice(trainer) + fewer_than_asked(job.bpe, corpus.tokenizer),
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

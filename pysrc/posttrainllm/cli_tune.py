@@ -127,5 +127,5 @@ def dpo(
     lora = {"rank": rank, "alpha": alpha, "targets": target}
     how = {"batch": batch, "device": device.value, "threads": threads, "overwrite": overwrite, "any_base": any_base}
     template = {"between": between, "end": end}
-    how["asked"] = Asked.of(None, recompute, None, None)
+    how["asked"] = Asked.of(1, recompute, None, None)
     return run(Job("dpo", source, preferences, out, settings, lora, template, full, adapter, base, beta, refuse_long, as_json, **how))

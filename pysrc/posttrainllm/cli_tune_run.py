@@ -111,10 +111,10 @@ def _opened(job: Job) -> tuple[GPT, Corpus | None]:
             checkpoint.config = GPTConfig.from_dict(checkpoint.config | {"batch": job.batch}).to_dict()
         how = {"device": job.device, "threads": job.threads}
         if job.full:
-            return model_of(checkpoint, saving=job.asked.on(checkpoint, None), **how), base
+            return model_of(checkpoint, saving=job.asked.on(checkpoint, None, how), **how), base
         seed = job.settings["seed"]
         lora = adapter or LoRAConfig.of(**job.lora)
-        how["saving"] = job.asked.on(checkpoint, lora)
+        how["saving"] = job.asked.on(checkpoint, lora, how)
         return model_of(checkpoint, True, lora=lora, seed=seed, any_base=job.any_base, **how), base
 
 

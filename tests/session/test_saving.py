@@ -75,5 +75,5 @@ async def test_moments_stay_as_a_run_has_them(asker):
     stopped = await asker.wait("stopped")
     asker.session.drop_model()
     started = await asker.call("runs.continue", "started", run_id=stopped["run_id"], steps=2)
-    assert started["saving"] == PLAIN | {"moments": "8bit"}
+    assert started["saving"] == PLAIN | {"moments": "8bit", "micro_batches": 2}, "parts are kept too"
     await asker.wait("stopped")

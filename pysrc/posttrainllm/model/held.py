@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ..errors import ConfigError, DeviceLimitError
 from .choosing import cheapest
@@ -49,20 +49,26 @@ def require_room(program: Program, machine) -> None:
         )
 
 
-def choose_on(machine, config: GPTConfig, lora: LoRAConfig | None, limit_bytes: int, start: Saving = PLAIN) -> Saving:
-    """choosing.choose_saving by what this machine would hold. Raises ConfigError where nothing fits; closes the machine then."""
+def choose_on(
+    machine, config: GPTConfig, lora: LoRAConfig | None, limit_bytes: int | None, start: Saving = PLAIN, parts: Sequence[int] = (), blocks: int | None = None
+) -> Saving:
+    """choosing.choose_saving by what this machine would hold (without a limit: can hold). Raises ConfigError where nothing fits; closes
+    the machine then."""
+    for each in parts:
+        Saving(each, blocks or 0).require_fit(config)
 
     def fits(saving: Saving) -> bool:
         try:
-            return predicted(Program(config, True, lora, saving), machine.predictor)["total_bytes"] <= limit_bytes
+            need = predicted(Program(config, True, lora, saving), machine.predictor)["total_bytes"]
         except DeviceLimitError:
             return False
+        return limit_bytes is None or need <= limit_bytes
 
-    found = cheapest(config, fits, start)
+    found = cheapest(config, fits, start, parts, blocks)
     if found is None:
         machine.close()
         raise ConfigError(
-            "model", f"training takes no more than {limit_bytes:,} bytes of this GPU", "none of what saves memory is enough",
+            "model", "training fits this GPU" if limit_bytes is None else f"training takes no more than {limit_bytes:,} bytes of this GPU", "none of what saves memory is enough",
             "choose a smaller model, batch or context", code="E-CONFIG-PLAN",
         )
     return found

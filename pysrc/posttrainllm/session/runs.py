@@ -19,7 +19,7 @@ from ..store.checkpoint import Checkpoint
 from ..store.runs import Run, RunInfo
 from ..train.moments import kind_of
 from ..train.snapshots import Kept
-from ..train.state import check_run, checkpoint_of, model_of, trainer_of
+from ..train.state import check_run, checkpoint_of, model_of, saved_saving, trainer_of
 from .model_files import keep_files
 from .planning import saving_for
 from .tokens import facts_of
@@ -207,7 +207,11 @@ class Runs:
         session = self._session
         going_on = corpus is not None and checkpoint.resumable
         config = GPTConfig.from_dict(checkpoint.config)
-        chosen = saving_for(session, config, saving, Saving(moments=kind_of(checkpoint))) if going_on else PLAIN
+        kept = saved_saving(checkpoint) if going_on and saving is None else None
+        if kept is not None and session.host.fits(config, None, kept):
+            chosen = kept
+        else:
+            chosen = saving_for(session, config, saving, Saving(moments=kind_of(checkpoint))) if going_on else PLAIN
         program = Program(config, going_on, saving=chosen)
         session.require_fit("open", program)
         if going_on and chosen.moments != kind_of(checkpoint):

@@ -16,6 +16,7 @@ from ..backends.base import Machine
 from ..data.corpus import Corpus
 from ..errors import ConfigError, FormatError
 from ..model.adapted import lora as adapted
+from ..model.config import GPTConfig
 from ..model.live import GPT
 from ..model.lora import Adapter, LoRAConfig, sizes_of
 from ..model.program import Program
@@ -49,6 +50,7 @@ def checkpoint_of(trainer: Trainer, name: str, created: str | None = None) -> Ch
             "validation_loss_nats": trainer.validation_loss_nats,
         }
         | _precision_of(model.machine)
+        | _saving_of(model.program.saving)
         | trainer.more_to_keep(),
         cursor=trainer.batches.cursor,
         rng={"seed": trainer.settings["seed"]},
@@ -90,6 +92,23 @@ def _precision_of(machine: Machine) -> dict:
         return {} if precision == "f32" else {"precision": precision}
     scale, good_steps = machine.loss_scale()
     return {"precision": "f16", "loss_scale": scale, "good_steps": good_steps}
+
+
+def saved_saving(checkpoint: Checkpoint) -> Saving | None:
+    """How a run was trained in less memory; None where nothing says so (a plain run, or an older save), or where it is nothing known."""
+    kept = checkpoint.schedule.get("saving")
+    try:
+        found = replace(Saving.from_dict(kept), moments=moments.kind_of(checkpoint))
+        found.require_fit(GPTConfig.from_dict(checkpoint.config))
+    except ConfigError:
+        return None
+    return found
+
+
+def _saving_of(saving: Saving) -> dict:
+    """What a run's schedule says of it: its moments are told by its tensors."""
+    kept = {"micro_batches": saving.micro_batches, "recompute": saving.recompute}
+    return {} if kept == {"micro_batches": 1, "recompute": 0} else {"saving": kept}
 
 
 def saved_precision(checkpoint: Checkpoint) -> str:
@@ -167,8 +186,8 @@ def model_of(
 
 
 def _as_saved(checkpoint: Checkpoint, saving: Saving = PLAIN) -> Saving:
-    """`saving` with moments as a run kept them."""
-    return replace(saving, moments=moments.kind_of(checkpoint))
+    """The Saving that a run kept, or else `saving`, with moments as a run kept them."""
+    return replace((saving is PLAIN and saved_saving(checkpoint)) or saving, moments=moments.kind_of(checkpoint))
 
 
 def _adapted(
@@ -214,7 +233,7 @@ def trainer_of(
 ) -> Trainer:
     """The run, ready for its next step, on `model` (a live one of the same sizes), on `machine`, or on a new one.
 
-    Without `saving` AdamW's moments are kept as the run kept them, so that it goes on bit for bit; a `model` has its own way.
+    Without `saving` the run saves memory, and keeps AdamW's moments, as it did, so that it goes on bit for bit; a `model` has its own way.
 
     The run of an adapter needs its `base` (a live model, which is untouched, or its checkpoint), or a live `model` that is this base
     with an adapter of the same shape. Without a precision a GPU goes on in the run's own. Where that is half precision, so does its loss
