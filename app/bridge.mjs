@@ -261,6 +261,9 @@ export function localTime(when) {
   return Number.isNaN(date.getTime()) ? '' : date.toLocaleString([], { dateStyle: 'medium', timeStyle: 'short' });
 }
 
+/** Move the keyboard's focus, and leave the page where the reader has scrolled it. */
+export function focus(id) { document.getElementById(id)?.focus({ preventScroll: true }); }
+
 export function later(milliseconds, callback) { return setTimeout(callback, milliseconds); }
 export function cancel(timer) { clearTimeout(timer); }
 export function reload() { removeEventListener('beforeunload', warnBeforeLeaving); location.reload(); }

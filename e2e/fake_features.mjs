@@ -23,7 +23,7 @@ async function findFeatures(request) {
   finding = null;
   foundFeatures = { features: request.features };
   post({ kind: 'features.trained', reply_to: request.id, what: 'trained', stopped: featuresStop, address: request.address ?? 'blocks.1.resid_post', features: request.features, alive: firing.length, seen_tokens: 16384,
-    recovered: { loss_nats: 1.5, replaced_nats: 1.625, zeroed_nats: 3.5, l0: 7.9, explained: 0.905, dead: 0.3, tokens: 8192, recovered: scenario.recovered === undefined ? 0.9375 : scenario.recovered }, text: scenario.other_text ?? 'Shakespeare', own_text: !scenario.other_text, training: { step: featuresStop ? request.steps / 2 : request.steps, seconds: 4, ...FIGURES } });
+    recovered: { loss_nats: 1.5, replaced_nats: 1.625, zeroed_nats: 3.5, l0: 7.9, explained: 0.905, dead: 0.3, tokens: 8192, recovered: scenario.recovered === undefined ? 0.9375 : scenario.recovered }, text: scenario.other_text ?? 'Shakespeare', own_text: !scenario.other_text, opening: 'First Citizen:', training: { step: featuresStop ? request.steps / 2 : request.steps, seconds: 4, ...FIGURES } });
 }
 
 async function steered(request) {

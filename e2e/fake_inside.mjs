@@ -100,7 +100,7 @@ for (const [kind, answer] of Object.entries(answers)) {
     await passed('inside');
     if (!run) failed(request, 'There is no model to look into.');
     else if (scenario.fail.inside) failed(request, scenario.fail.inside);
-    else if (request.text !== undefined && [...request.text].length > 64) failed(request, '1 to 64 tokens (the context); 70 came; shorten the text.');
+    else if (request.text !== undefined && [...request.text].length > 64) failed(request, `The text has ${[...request.text].length} tokens; this model reads 1 to 64 at once. Shorten it.`);
     else answer(request);
   };
 }

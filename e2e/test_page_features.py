@@ -222,3 +222,28 @@ def test_contrast_labels_and_width(open_page, width, scheme):
     assert page.evaluate(CONTRAST) == []
     assert page.evaluate(UNLABELLED) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("gate", ["features", "steer"])
+def test_the_keyboards_focus_is_not_lost(open_page, gate):
+    page = (finding if gate == "features" else found)(open_page, {"gates": [gate]})
+    start, stop = ("features-start", "features-stop") if gate == "features" else ("feature-write", "feature-write-stop")
+    for ends in ("stopped", "by itself"):
+        page.focus("#" + start)
+        page.keyboard.press("Enter")
+        expect(page.locator("#" + stop)).to_be_focused()
+        if ends == "stopped":
+            page.keyboard.press("Enter")
+        else:
+            let_through(page, gate)
+        expect(page.locator("#" + start)).to_be_focused()
+
+
+def test_what_to_begin_with_is_the_texts_until_the_person_types(open_page):
+    page = found(open_page)
+    expect(page.locator("#feature-prompt")).to_have_value("First Citizen:")
+    page.fill("#feature-prompt", "JULIET:")
+    page.click("#features-start")
+    expect(page.locator("#features-stats")).to_have_text("Done: step 1,000.")
+    expect(page.locator("#feature-title")).to_have_text("Feature 3")
+    expect(page.locator("#feature-prompt")).to_have_value("JULIET:")

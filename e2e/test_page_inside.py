@@ -272,3 +272,20 @@ def test_contrast_labels_and_width(open_page, width, scheme):
         assert page.evaluate(CONTRAST) == [], view
         assert page.evaluate(UNLABELLED) == [], view
         assert page.evaluate("document.documentElement.scrollWidth") <= width, view
+
+
+@pytest.mark.parametrize("width", [360, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_readout_covers_nothing_before_one_reads(open_page, width, scheme):
+    page = looking(open_page, "flow", viewport={"width": width, "height": 740}, color_scheme=scheme)
+    for readout in (False, True):
+        if readout:
+            page.locator("#flow-embed").hover()
+            expect(page.locator("#flow-readout")).to_contain_text("embed, number")
+        page.evaluate("scrollTo(0, 0)")
+        box = page.locator("#flow-readout").bounding_box()
+        said = page.locator("#flow-says").bounding_box()
+        assert box["y"] >= said["y"] + said["height"], "not over the paragraphs"
+    page.evaluate("scrollTo(0, document.getElementById('flow-steps').getBoundingClientRect().top + scrollY)")
+    box = page.locator("#flow-readout").bounding_box()
+    assert 0 < box["y"] + box["height"] <= 740, "in sight beside the strips"

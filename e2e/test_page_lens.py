@@ -92,3 +92,17 @@ def test_a_run_without_snapshots_says_why(open_page):
     page.click("#lens-sharpened-box summary")
     expect(page.locator("#lens-sharpened-says")).to_contain_text("This run keeps no snapshots")
     expect(page.locator("#lens-sharpened")).to_be_hidden()
+
+
+def test_training_a_lens_keeps_the_keyboards_focus(open_page):
+    page = looking(open_page, "lens", {"gates": ["lens"]})
+    for ends in ("stopped", "by itself"):
+        page.focus("#lens-train")
+        page.keyboard.press("Enter")
+        expect(page.locator("#lens-stop")).to_be_focused()
+        expect(page.locator("#lens-tuned-says")).to_contain_text("Step 3 of 200")
+        if ends == "stopped":
+            page.keyboard.press("Enter")
+        else:
+            let_through(page, "lens")
+        expect(page.locator("#lens-train")).to_be_focused()

@@ -71,3 +71,20 @@ def test_a_map_in_the_making_can_be_stopped(open_page):
     page.check("#inside-view-change", force=True)
     expect(page.locator("#change-cells td")).to_have_count(44)
     expect(page.locator("#change-stop")).to_be_hidden()
+
+
+def test_a_map_that_is_left_before_it_is_told_of_is_stopped(open_page):
+    page = looking(open_page, "change", {"gates": []})
+    page.evaluate("tell({ kind: 'test.shut', gate: 'inside' })")
+    page.select_option("#change-what", "residual")
+    expect(page.locator("#inside-status")).to_have_text("Looking…")
+    assert not sent(page, "inside.stop")
+    page.check("#inside-view-lens", force=True)
+    assert len(sent(page, "inside.stop")) == 1
+    let_through(page, "inside")
+    expect(page.locator("#inside-lens")).to_be_visible()
+    page.check("#inside-view-change", force=True)
+    expect(page.locator("#change-says")).to_contain_text("the score of")
+    page.check("#inside-view-lens", force=True)
+    expect(page.locator("#inside-lens")).to_be_visible()
+    assert len(sent(page, "inside.stop")) == 1, "what was answered needs no stop"

@@ -1,12 +1,10 @@
 """Base and tuned answer the same prompt with the same seed, one beside the other."""
 
-import js
-
 import fmt
 import notices
 import state
 import wire
-from dom import el, number, on, show, text, value
+from dom import el, number, on, show, swap, text, value
 
 SIDES = ("base", "tuned")
 NAMES = {"base": "The base", "tuned": "The tuned model"}
@@ -90,17 +88,13 @@ def _wrote(event):
 
 def _done(line):
     global _going
-    had_focus = js.document.activeElement.id == "compare-stop"
     _going = False
     text("compare-stats", line)
     _buttons()
-    if had_focus:
-        el("compare-start").focus()
 
 
 def _buttons():
-    show("compare-start", not _going)
-    show("compare-stop", _going)
+    swap(_going, "compare-start", "compare-stop")
 
 
 def _stop(event):

@@ -1,6 +1,7 @@
 """The few DOM helpers the views share. Everything a model or a file says goes in through textContent, never as HTML."""
 
 import js
+from pyscript.js_modules import bridge
 
 document = js.document
 
@@ -23,6 +24,20 @@ def text(target, value):
 
 def show(target, visible):
     node(target).hidden = not visible
+
+
+def swap(going, start, stop):
+    """Of two buttons in one place show Stop while something goes, else Start. The keyboard's focus is not lost with the one that goes:
+    it moves to the other, and to Start also where hiding something else had left it nowhere."""
+    gone, there = (start, stop) if going else (stop, start)
+    if not el(there).hidden:
+        return
+    focused = document.activeElement
+    had_focus = focused is not None and (focused.id == gone or not going and focused.tagName == "BODY")
+    show(there, True)
+    show(gone, False)
+    if had_focus:
+        bridge.focus(there)
 
 
 def make(tag, content=None, cls=None, **attributes):

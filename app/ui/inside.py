@@ -67,6 +67,8 @@ def look(event=None):
     _due = False
     text("inside-status", "Looking…")
     _await(wire.send("inside." + name, _views[name][0](), "inside", area="inside-text", answered=_answered))
+    if name == "change":
+        inside_making.asked()
 
 
 def _await(request):

@@ -2,14 +2,13 @@
 
 import json
 
-import js
 from pyscript.js_modules import bridge
 
 import fmt
 import notices
 import state
 import wire
-from dom import el, number, on, show, text, value
+from dom import el, number, on, show, swap, text, value
 from token_tip import visible
 
 TOKENS = 80
@@ -18,10 +17,22 @@ SIGN = "−"
 _index = None
 _most = 0.0
 _writing = False
+_own = False  # what to begin with is the person's
 
 
 def ask(index):
     wire.send("features.feature", {"index": index}, "features", answered=_draw)
+
+
+def begin_with(opening):
+    """The beginning of the text that the features were found in, where the person has typed nothing."""
+    if opening and not (_own and value("feature-prompt")):
+        el("feature-prompt").value = opening
+
+
+def _typed(event):
+    global _own
+    _own = True
 
 
 def drop():
@@ -97,12 +108,9 @@ def _wrote(event):
 
 def _done(line):
     global _writing
-    had_focus = js.document.activeElement.id == "feature-write-stop"
     _writing = False
     text("feature-stats", line)
     _buttons()
-    if had_focus:
-        el("feature-write").focus()
 
 
 def _changed():
@@ -111,12 +119,12 @@ def _changed():
 
 
 def _buttons():
-    show("feature-write", not _writing)
-    show("feature-write-stop", _writing)
+    swap(_writing, "feature-write", "feature-write-stop")
 
 
 def start():
     on("feature-strength", "input", _strength)
+    on("feature-prompt", "input", _typed)
     on("feature-write", "click", _write)
     on("feature-write-stop", "click", lambda event: wire.send("features.write_stop", {}, "features"))
     wire.on("features.token", _token)

@@ -8,7 +8,7 @@ import inside_feature
 import notices
 import state
 import wire
-from dom import button, el, empty, make, number, on, show, text, value
+from dom import button, el, empty, make, number, on, show, swap, text, value
 from inside_attention import percent
 
 PAGE = 20
@@ -92,6 +92,7 @@ def _trained(event):
         return
     _of = (state.model or {}).get("run_id")
     _outdated({"outdated": False})
+    inside_feature.begin_with(event.get("opening"))
     found = event["recovered"]
     line = "With these features in place of the numbers the model keeps " + percent(found["recovered"]) + " of what the numbers gave it."
     if not fmt.finite(found["recovered"]):
@@ -126,17 +127,13 @@ def _outdated(event):
 
 def _done(line):
     global _going
-    had_focus = js.document.activeElement.id == "features-stop"
     _going = False
     text("features-stats", line)
     _buttons()
-    if had_focus:
-        el("features-start").focus()
 
 
 def _buttons():
-    show("features-start", not _going)
-    show("features-stop", _going)
+    swap(_going, "features-start", "features-stop")
     show("features-progress", _going)
 
 

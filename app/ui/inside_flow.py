@@ -41,6 +41,8 @@ def draw(event):
     at = event["position"]
     top = event["top"][0]
     text("flow-says", inside.token(at) + " at position " + str(at) + " goes in; after " + fmt.plural(event["layers"], "layer") + " “" + visible(top[1]) + "” comes out likeliest, at " + percent(top[2]) + ".")
+    text("flow-readout", "Point at a strip, tap it, or use the arrow keys for single numbers.")
+    el("flow-readout").classList.remove("stays")
     box = el("flow-steps")
     empty(box)
     for row in event["rows"]:
@@ -133,6 +135,7 @@ def _read(address, index, value, pinned):
     place = "head " + str(int(index) // shape[1]) + ", number " + str(int(index) % shape[1]) if len(shape) == 2 else "number " + str(int(index))
     line = address + ", " + place + " of " + fmt.count(shape[-1]) + ": " + signed(value, 4)
     text("flow-readout", line)
+    el("flow-readout").classList.add("stays")  # in sight beside the strips; before, it would only cover them
     if pinned:
         notices.announce(line)
 

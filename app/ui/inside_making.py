@@ -6,7 +6,14 @@ import fmt
 import wire
 from dom import el, on, show, text
 
-_going = False
+_going = False  # told of
+_asked = False  # and not answered
+
+
+def asked():
+    """A map is asked for: it is in the making from now on, told of or not."""
+    global _asked
+    _asked = True
 
 
 def draw(event):
@@ -25,12 +32,13 @@ def draw(event):
 
 def done(unwanted=True):
     """It is made; or nobody waits for it any more, and the trainer stops it."""
-    global _going
+    global _asked, _going
+    if _asked and unwanted:
+        wire.send("inside.stop", {}, "inside")
+    _asked = False
     if not _going:
         return
     _going = False
-    if unwanted:
-        wire.send("inside.stop", {}, "inside")
     had_focus = str(js.document.activeElement.id) == "change-stop"
     for name in _SHOWN:
         show(name, False)

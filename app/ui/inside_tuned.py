@@ -1,13 +1,11 @@
 """Inside, layer by layer: a tuned lens, which learns how to read each layer, and the choice between it and the plain one."""
 
-import js
-
 import fmt
 import inside
 import notices
 import state
 import wire
-from dom import chosen, el, on, show, text
+from dom import chosen, el, on, show, swap, text
 
 _going = False
 _of = None  # the model whose lens there is, as inside.py knows models
@@ -57,17 +55,13 @@ def _trained(event):
 
 def _done(line):
     global _going
-    had_focus = str(js.document.activeElement.id) == "lens-stop"
     _going = False
     text("lens-tuned-says", line)
     _buttons()
-    if had_focus:
-        el("lens-train").focus()
 
 
 def _buttons():
-    show("lens-train", not _going)
-    show("lens-stop", _going)
+    swap(_going, "lens-train", "lens-stop")
     show("lens-progress", _going)
     usable = _of is not None and _of == inside._model()
     el("lens-tuned").disabled = not usable

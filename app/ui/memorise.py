@@ -1,12 +1,10 @@
 """The check for reciting: how many words of its training text the model writes verbatim, with and without the adapter."""
 
-import js
-
 import fmt
 import notices
 import state
 import wire
-from dom import el, empty, make, number, on, show, text, value
+from dom import el, empty, make, number, on, show, swap, text, value
 
 FIELDS = (("prefixes", "memorise-prefixes", "Passages of each kind", True), ("prefix_tokens", "memorise-length", "Tokens given", False),
           ("tokens", "memorise-tokens", "Tokens to continue", False))
@@ -136,17 +134,13 @@ def _spans(event):
 
 def _done(line):
     global _going
-    had_focus = js.document.activeElement.id == "memorise-stop"
     _going = False
     text("memorise-stats", line)
     _buttons()
-    if had_focus:
-        el("memorise-start").focus()
 
 
 def _buttons():
-    show("memorise-start", not _going)
-    show("memorise-stop", _going)
+    swap(_going, "memorise-start", "memorise-stop")
     show("memorise-progress", _going)
 
 

@@ -9,7 +9,7 @@ import state
 import wire
 import write_draft
 import write_rule
-from dom import el, number, on, show, text, value
+from dom import el, number, on, show, swap, text, value
 
 WHY = {"stop": "met the stop text", "complete": "the rule is kept", "stopped": "stopped by you", "interrupted": "ended for something else", "failed": "ended by a fault"}
 SLIDERS = [("temperature", 2), ("top-k", 0), ("top-p", 2), ("min-p", 2), ("repetition-penalty", 2)]
@@ -148,12 +148,9 @@ def _wrote(event):
 
 def _done(line):
     global _writing
-    had_focus = js.document.activeElement.id == "write-stop"
     _writing = False
     text("write-stats", line)
     _buttons()
-    if had_focus:
-        el("write-start").focus()
 
 
 def _stop(event):
@@ -167,8 +164,7 @@ def _copy(event):
 
 
 def _buttons():
-    show("write-start", not _writing)
-    show("write-stop", _writing)
+    swap(_writing, "write-start", "write-stop")
     el("write-copy").disabled = not _received
 
 
