@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import expect
 
 from e2e.conftest import error, heard, let_through, sent
@@ -82,3 +83,19 @@ def test_the_check_for_reciting(open_page):
     heard(page, "memorised", 2)
     first, second = [{name: each[name] for name in each if name not in ("kind", "id")} for each in sent(page, "memorise.start")]
     assert first == {"prefixes": 20} and second == {"prefixes": 20, "tokens": 16, "of": "base"}
+
+
+@pytest.mark.parametrize("what", ["compare", "memorise"])
+def test_the_keyboards_focus_goes_to_stop_and_back(open_page, what):
+    page = trained(open_page, {"adapters": [ADAPTER], "gates": [what]})
+    page.check("#adapter-old")
+    heard(page, "adapters", 2)
+    for ends in ("stopped", "by itself"):
+        page.focus(f"#{what}-start")
+        page.keyboard.press("Enter")
+        expect(page.locator(f"#{what}-stop")).to_be_focused()
+        if ends == "stopped":
+            page.keyboard.press("Enter")
+        else:
+            let_through(page, what)
+        expect(page.locator(f"#{what}-start")).to_be_focused()

@@ -218,3 +218,17 @@ def test_contrast_and_width(open_page, width, scheme):
     assert page.evaluate(CONTRAST) == []
     assert page.evaluate(UNLABELLED) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_keyboards_focus_goes_to_stop_and_back(open_page):
+    page = opened(open_page, gates=["write"])
+    page.fill("#write-tokens", "150")
+    for ends in ("stopped", "by itself"):
+        page.focus("#write-start")
+        page.keyboard.press("Enter")
+        expect(page.locator("#write-stop")).to_be_focused()
+        if ends == "stopped":
+            page.keyboard.press("Enter")
+        else:
+            let_through(page, "write")
+        expect(page.locator("#write-start")).to_be_focused()
