@@ -79,7 +79,12 @@ class Weights:
         saved run."""
         digest = hashlib.sha256()
         for name in sorted(self.weight_names() if names is None else names):
-            start, nbytes = self.weight_address(name)
-            for offset in range(0, nbytes, _PIECE_BYTES):
-                digest.update(self.machine.download(start + offset, min(_PIECE_BYTES, nbytes - offset)))
+            for piece in self.weight_pieces(name):
+                digest.update(piece)
         return digest.hexdigest()
+
+    def weight_pieces(self, name: str) -> Iterable[bytes]:
+        """`weight_bytes` in order, a few MB at a time."""
+        start, nbytes = self.weight_address(name)
+        for offset in range(0, nbytes, _PIECE_BYTES):
+            yield self.machine.download(start + offset, min(_PIECE_BYTES, nbytes - offset))

@@ -206,6 +206,10 @@ class TorchGPT(Weights):
         """A tensor's data for a save, read when it is written; `fetch` comes before."""
         return window(self._gathering, region, name, 4 * product(self.wrapped.parameters[name].shape))
 
+    def weight_pieces(self, name: str) -> list[bytes]:
+        """In one piece: torch has no addresses."""
+        return [self.weight_bytes(name)]
+
     def weight_bytes(self, name: str, region: str = "params") -> bytes:
         """A weight, or a moment, as little-endian float32 bytes; every process must ask, and the leader gets it."""
         return bytes(self.whole_bytes(region, name))
