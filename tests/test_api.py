@@ -94,7 +94,7 @@ def test_loading_what_is_no_model_is_a_sentence(tmp_path):
 
 def test_a_model_that_cannot_fit_is_refused_with_what_would(monkeypatch):
     monkeypatch.setattr("posttrainllm.model.live.available_bytes", lambda: 24_000_000)
-    with pytest.raises(pt.ConfigError, match="a batch of 4 fits") as caught:
+    with pytest.raises(pt.ConfigError, match=r"the batch in 16 parts \(micro_batches=16\) fits") as caught:
         pt.GPT.create(pt.GPTConfig(**SMALL | {"context": 64, "channels": 64, "batch": 64}), device="reference")
     assert caught.value.code == "E-CONFIG-PLAN" and "24,000,000" in str(caught.value)
     with pytest.raises(pt.ConfigError, match="no batch fits"):
