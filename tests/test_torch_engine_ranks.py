@@ -140,7 +140,7 @@ def test_a_signal_stops_after_the_step_and_saves(text, tmp_path, number):
             if json.loads(line)["event"] == "sample":
                 break
         process.send_signal(number)
-        rest, error = process.communicate(timeout=60)
+        rest, error = process.communicate(timeout=300)
     *_, last, stopped, done = map(json.loads, rest.splitlines())
     assert [last["event"], stopped["reason"], done["event"]] == ["saved", "stopped", "done"], error
     step, rows, _ = saved(tmp_path / "run")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -11,9 +12,18 @@ LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
 RUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
 
 
-def start(*arguments, module: str = "posttrainllm.torch_engine") -> subprocess.Popen:
+class Processes(subprocess.Popen):
+    """torchrun and what it started, which end with the `with` block where that is left by an error: a hang must fail, not wait."""
+
+    def __exit__(self, kind, error, traceback):
+        if kind is not None:
+            os.killpg(self.pid, signal.SIGKILL)
+        return super().__exit__(kind, error, traceback)
+
+
+def start(*arguments, module: str = "posttrainllm.torch_engine") -> Processes:
     """The processes, their output piped as text. One thread each: tests share few cores."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"} | LOOPBACK
-    return subprocess.Popen(
-        [*RUN, module, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    return Processes(
+        [*RUN, module, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
     )
