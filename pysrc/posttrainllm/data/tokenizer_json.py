@@ -109,8 +109,12 @@ def _parse(data: bytes):
 
     if len(data) > LIMIT_BYTES:
         raise refusal(f"a file has at most {LIMIT_BYTES:,} bytes", f"{len(data):,} came")
+    shortest_merge, shortest_added = 10, 32  # ["a","b"],   {"id":256,"content":"<|e|>"},
+    crowd = strict_json.Crowd(
+        brackets=min(strict_json.MAX_BRACKETS, 256 + len(data) // shortest_merge), objects=256 + len(data) // shortest_added
+    )
     try:
-        return strict_json.parse(data, LEVELS, "the file")
+        return strict_json.parse(data, LEVELS, "the file", crowd)
     except strict_json.Refused as error:
         raise refusal(error.rule, error.came) from None
 

@@ -18,7 +18,10 @@ from .buffers import CHUNK_BYTES, as_source, in_python, nbytes, pieces
 
 MOST_ENTRIES = 10_000
 MOST_RATIO = 64
-"""Of unpacked to packed bytes: weights and tokenizers are far below it, archives that are made to burst far above."""
+"""Of unpacked to packed bytes: weights are far below it, archives that are made to burst far above."""
+MOST_TEXT_RATIO = 12
+"""The same for a text that is parsed as a whole. tokenizer.json as transformers writes it packs 4- to 6-fold, indented by 4 up to 9-fold."""
+TEXT_ROOM_BYTES = 64 << 10
 PART_BYTES = 1 << 20
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _LOCAL = struct.Struct("<4s5H3I2H")
@@ -39,10 +42,10 @@ class Part(NamedTuple):
 
 
 class Inflated:
-    """A deflated entry as a source: `size` as the archive says."""
+    """A deflated entry as a source: `size` and `packed_bytes` as the archive says."""
 
     def __init__(self, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
-        self.size = entry.file_size
+        self.size, self.packed_bytes = entry.file_size, entry.compress_size
         self._archive, self._entry = archive, entry
         self._stream: Any = None
         self._at = 0
@@ -121,6 +124,12 @@ def _opened(archive: zipfile.ZipFile, source: Any, entry: zipfile.ZipInfo) -> An
     if head[0] != b"PK\3\4" or entry.file_size != entry.compress_size or begin + entry.file_size > source.size:
         _refuse(f"{name} does not lie where the archive says")
     return Part(source, begin, entry.file_size)
+
+
+def not_burst(source: Any, name: str) -> None:
+    """FormatError for a deflated text far larger than texts pack to: asked before it is unpacked into memory."""
+    if isinstance(source, Inflated) and source.size > MOST_TEXT_RATIO * source.packed_bytes + TEXT_ROOM_BYTES:
+        _refuse(f"{ascii(name)[:60]} unpacks to {source.size:,} bytes from {source.packed_bytes:,}")
 
 
 class File(NamedTuple):

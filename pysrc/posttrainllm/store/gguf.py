@@ -112,7 +112,8 @@ def _entries(checkpoint: Checkpoint, config: GPTConfig, matrices: int) -> list[_
 def _pairs(checkpoint: Checkpoint, config: GPTConfig, file_type: int) -> list[bytes]:
     tokens, merges, specials = parts_of(from_dict(checkpoint.tokenizer))
     names, lacking = tokenizer_json.names_of(tokens, specials), config.vocabulary - len(tokens)
-    types = [_CONTROL if token in set(specials.values()) else _NORMAL for token in range(len(tokens))] if specials else [_NORMAL] * len(tokens)
+    control = set(specials.values())
+    types = [_CONTROL if token in control else _NORMAL for token in range(len(tokens))]
     found = [
         _pair("general.architecture", _STRING, "gpt2"),
         _pair("general.name", _STRING, checkpoint.name),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from .. import __version__
@@ -19,7 +19,7 @@ from ..data.tokenizers import ByteTokenizer, from_dict, plain
 from ..errors import DataError, FormatError
 from ..model.config import GPTConfig
 from . import hf_weights
-from .archive import File, opened_zip
+from .archive import File, not_burst, opened_zip
 from .buffers import as_source, read_exactly
 from .checkpoint import Checkpoint
 from .safetensors import encode
@@ -27,7 +27,7 @@ from .strict_json import Refused, parse, quote
 
 CONFIG, TOKENIZER, VOCABULARY, MERGES = "config.json", "tokenizer.json", "vocab.json", "merges.txt"
 GENERATION, TOKENIZER_CONFIG = "generation_config.json", "tokenizer_config.json"
-MOST_CONFIG_BYTES, MOST_TOKENIZER_BYTES = 1 << 20, 64 << 20
+MOST_CONFIG_BYTES, MOST_TOKENIZER_BYTES = 1 << 18, 64 << 20
 ACTIVATIONS = {"gelu_new": "gelu_new", "gelu_pytorch_tanh": "gelu_new", "gelu": "gelu"}
 """Theirs, and ours: two names for one formula."""
 SIZES = {"layers": "n_layer", "channels": "n_embd", "heads": "n_head", "context": "n_positions", "vocabulary": "vocab_size"}
@@ -39,11 +39,14 @@ _WITHOUT = {
 _TOKENS_OF_A_BATCH = 4096
 
 
-def read(files: Mapping[str, Any], name: str = "model") -> Checkpoint:
+def read(files: Mapping[str, Any], name: str = "model", unpack: Callable[[Any], Any] | None = None) -> Checkpoint:
     """A model from its files by name (bytes, Uint8Arrays or sources): weights, config and tokenizer, as a run that was not trained here.
 
     Weights are read when they are used, as float32, and never all at once. Without tokenizer.json, vocab.json and merges.txt serve;
     without both, a vocabulary of 256 is bytes. Raises FormatError, naming what this program does not do, and ConfigError for sizes.
+    Whoever wrote them, the texts take at most 32 times their size while they are parsed (200 times what they are packed to in a .zip:
+    archive.py bounds what they may unpack to), and headers and the index what the config's layers can need, 2 MB for 256 of them.
+    `unpack` says where weights are read from once all was found sound: the command line unpacks deflated ones to its disk.
     """
     settings = _json(files, CONFIG, MOST_CONFIG_BYTES)
     config = config_of(settings)
@@ -51,7 +54,11 @@ def read(files: Mapping[str, Any], name: str = "model") -> Checkpoint:
     tied = settings.get("tie_word_embeddings", True)
     if type(tied) is not bool:
         _refuse(CONFIG, "tie_word_embeddings is true or false", f"{quote(tied)} came")
-    config, weights = hf_weights.read(files, config, tied)
+    sizes = config
+    config, weights = hf_weights.read(files, sizes, tied)
+    if unpack is not None:
+        there = {place: unpack(files[place]) for place in hf_weights.places(files, sizes)}
+        config, weights = hf_weights.read({**files, **there}, sizes, tied)
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return Checkpoint(
         name=name, config=config.to_dict(), step=0, tokenizer=tokenizer.to_dict(), weights=weights, created=now, updated=now, app_version=__version__
@@ -188,6 +195,7 @@ def _bytes(files: Mapping[str, Any], name: str, most: int) -> bytes:
     source = as_source(files[name])
     if source.size > most:
         _refuse(name, f"it has at most {most:,} bytes", f"{source.size:,} came")
+    not_burst(source, name)
     return bytes(read_exactly(source, 0, source.size, name))
 
 

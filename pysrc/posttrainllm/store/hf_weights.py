@@ -15,9 +15,10 @@ from ..errors import FormatError
 from ..model.config import GPTConfig
 from ..model.gpt import Layout, parameters
 from ..ops.lazy import np
+from .archive import not_burst
 from .buffers import FileRange, Tensor, as_source, pieces, read_exactly
-from .safetensors import SafeTensors
-from .strict_json import Refused, parse, quote
+from .safetensors import SafeTensors, header_limit_bytes
+from .strict_json import Crowd, Refused, parse, quote
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 MODULES = {"ln_1": "ln_1", "attn.qkv": "attn.c_attn", "attn.proj": "attn.c_proj", "ln_2": "ln_2", "mlp.fc": "mlp.c_fc", "mlp.proj": "mlp.c_proj"}
@@ -27,7 +28,6 @@ _THEIRS = re.compile(r"(?:transformer\.)?(?:h\.(\d{1,3})\.([a-z0-9_.]+)|wte|wpe|
 _BUFFER = re.compile(r"(?:transformer\.)?h\.\d{1,3}\.attn\.(?:bias|masked_bias)")
 """The causal mask, which old files hold."""
 _SHARD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,120}\.safetensors")
-MOST_INDEX_BYTES = 32 << 20
 DTYPES = {"F32": 4, "F16": 2, "BF16": 2}
 
 
@@ -80,7 +80,7 @@ def read(files: Mapping[str, Any], config: GPTConfig, tied: bool) -> tuple[GPTCo
     Raises FormatError for tensors that are missing, too many, doubled, of another shape, or of whole numbers.
     """
     found: dict[str, Tensor] = {}
-    for file, name, tensor in _tensors(files):
+    for file, name, tensor in _tensors(files, config):
         if _BUFFER.fullmatch(name):
             continue
         own = ours(name)
@@ -105,38 +105,61 @@ def read(files: Mapping[str, Any], config: GPTConfig, tied: bool) -> tuple[GPTCo
     return made, found
 
 
-def _tensors(files: Mapping[str, Any]) -> Iterator[tuple[str, str, Tensor]]:
+def most_tensors(config: GPTConfig) -> int:
+    """How many tensors can be there: 12 of a block, its two masks in old files, two tables, the last norm, a head."""
+    return 14 * config.layers + 5
+
+
+def places(files: Mapping[str, Any], config: GPTConfig) -> dict[str, list[str]]:
+    """The files of weights, and the names that the index says are in each: none of them is read. All are there, else FormatError."""
+    if SINGLE in files:
+        return {SINGLE: []}
+    if INDEX not in files:
+        _refuse("the model", f"its weights are in {SINGLE}", f"{', '.join(sorted(map(quote, files))[:8]) or 'nothing'} came",
+                "convert older .bin files with transformers' save_pretrained")  # fmt: skip
+    found: dict[str, list[str]] = {}
+    for name, place in _weight_map(files[INDEX], most_tensors(config)).items():
+        found.setdefault(place, []).append(name)
+    for place in sorted(found):
+        if place not in files:
+            _refuse(INDEX, "the files that it names are there", f"{place} is missing", "choose all of them together")
+    return dict(sorted(found.items()))
+
+
+def _tensors(files: Mapping[str, Any], config: GPTConfig) -> Iterator[tuple[str, str, Tensor]]:
     """(file, name, tensor) of all files of weights."""
-    if SINGLE in files or INDEX not in files:
-        if SINGLE not in files:
-            _refuse("the model", f"its weights are in {SINGLE}", f"{', '.join(sorted(map(quote, files))[:8]) or 'nothing'} came",
-                    "convert older .bin files with transformers' save_pretrained")  # fmt: skip
-        for name, tensor in SafeTensors(as_source(files[SINGLE]), SINGLE).tensors.items():
-            yield SINGLE, name, tensor
-        return
-    weight_map = _weight_map(files[INDEX])
-    for file in sorted(set(weight_map.values())):
-        if file not in files:
-            _refuse(INDEX, "the files that it names are there", f"{file} is missing", "choose all of them together")
-        held = SafeTensors(as_source(files[file]), file).tensors
-        for name in (name for name, place in weight_map.items() if place == file):
+    most = most_tensors(config)
+    count, header_bytes = 0, 0
+    for file, names in places(files, config).items():
+        parsed = SafeTensors(as_source(files[file]), file, most)
+        held = parsed.tensors
+        count, header_bytes = count + len(held), header_bytes + parsed.header_bytes
+        if count > most:
+            _refuse(file, f"a model of {config.layers} layers has at most {most:,} tensors", f"{count:,} came")
+        if header_bytes > header_limit_bytes(most):
+            _refuse(file, f"the headers of {most:,} tensors have at most {header_limit_bytes(most):,} bytes together", "these have more")
+        for name in names:
             if name not in held:
                 _refuse(file, f"it holds {quote(name)}, as {INDEX} says", "it does not")
         for name, tensor in held.items():
             yield file, name, tensor
 
 
-def _weight_map(file: Any) -> dict[str, str]:
+def _weight_map(file: Any, most: int) -> dict[str, str]:
     source = as_source(file)
-    if source.size > MOST_INDEX_BYTES:
-        _refuse(INDEX, f"it has at most {MOST_INDEX_BYTES:,} bytes", f"{source.size:,} came")
+    limit = header_limit_bytes(most)
+    if source.size > limit:
+        _refuse(INDEX, f"it has at most {limit:,} bytes, for {most:,} tensors", f"{source.size:,} came")
+    not_burst(source, INDEX)
     try:
-        whole = parse(bytes(read_exactly(source, 0, source.size, INDEX)), 8, "it")
+        whole = parse(bytes(read_exactly(source, 0, source.size, INDEX)), 8, "it", Crowd(1024, 2 * most + 4096, 4 * most + 8192))
     except Refused as error:
         _refuse(INDEX, error.rule, error.came)
     weight_map = whole.get("weight_map") if isinstance(whole, dict) else None
     if not isinstance(weight_map, dict) or not weight_map:
         _refuse(INDEX, "its weight_map says which file holds each weight", "there is none")
+    if len(weight_map) > most:
+        _refuse(INDEX, f"it names at most {most:,} tensors, all that the model can have", f"{len(weight_map):,} came")
     for name, place in weight_map.items():
         if not isinstance(place, str) or not _SHARD.fullmatch(place):
             _refuse(INDEX, "its weight_map names .safetensors files beside it", f"{quote(name)} is in {quote(place)}")

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from posttrainllm.errors import FormatError
 from posttrainllm.store.buffers import FileRange, Tensor, as_source, nbytes, pieces, read_exactly
-from posttrainllm.store.strict_json import Refused, kind, parse, quote
+from posttrainllm.store.strict_json import Crowd, Refused, kind, parse, quote
 
 MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 MAX_DIMENSIONS = 64
@@ -27,16 +27,22 @@ DTYPE_BYTES = {
 }  # fmt: skip
 
 
+def header_limit_bytes(tensors: int) -> int:
+    """The most that the header of so many tensors may take: 64 KiB for its __metadata__, and four times a usual entry for each."""
+    return (64 << 10) + 512 * tensors
+
+
 class SafeTensors:
     """A parsed file: `.metadata` (text to text) and `.tensors` (name to Tensor, in file order, none of them read yet).
 
     `file` is bytes-like, a Uint8Array, or an object with `size` and `read_at(offset, nbytes)`. Only the header is read,
     never more than the file holds. Every way in which a file can be wrong is a FormatError with its own sentence.
+    A reader who knows how many tensors there can be says so with `most_tensors`: then the header is bounded by them too.
     """
 
-    def __init__(self, file: Any, place: str = "the safetensors file"):
+    def __init__(self, file: Any, place: str = "the safetensors file", most_tensors: int | None = None):
         source = as_source(file)
-        self._place = place
+        self._place, self._most = place, most_tensors
         self.header_bytes = self._header_length(source)
         header = self._parse(read_exactly(source, 8, self.header_bytes, place))
         self.metadata = self._metadata(header)
@@ -67,10 +73,11 @@ class SafeTensors:
         length = int.from_bytes(read_exactly(source, 0, 8, self._place), "little")
         if length == 0:
             self._refuse("LENGTH", "its header is at least {}", "its header length is 0", "choose a .safetensors file")
-        if length > MAX_HEADER_BYTES:
+        most = MAX_HEADER_BYTES if self._most is None else header_limit_bytes(self._most)
+        if length > most:
             self._refuse(
                 "LENGTH",
-                f"its header has at most {MAX_HEADER_BYTES:,} bytes",
+                f"its header has at most {most:,} bytes" + ("" if self._most is None else f", for {self._most:,} tensors"),
                 f"it says {length:,}",
                 "choose a .safetensors file",
             )
@@ -88,8 +95,10 @@ class SafeTensors:
             self._refuse(
                 "HEADER", "its header begins with {", f"it begins with {quote(data[:1])}", "choose a .safetensors file"
             )
+        count = self._most
+        most = Crowd() if count is None else Crowd(4 * count + 16, 16 * count + 4096, 16 * count + 8192)
         try:
-            return parse(data, 3, "its header")  # an object: it begins with {
+            return parse(data, 3, "its header", most)  # an object: it begins with {
         except Refused as error:
             self._refuse(error.case, error.rule, error.came)
 

@@ -29,13 +29,10 @@ def read_hf(path: str | Path) -> Checkpoint:
     path = Path(path)
     try:
         if path.is_dir():
-            files = {file.name: _mapped(file) for file in path.iterdir() if file.is_file()}
-        else:
-            entries = hf.folder_in(opened_zip(_mapped(path)))
-            files = {name: _unpacked(entry) if isinstance(entry, Inflated) and name.endswith(".safetensors") else entry for name, entry in entries.items()}
+            return hf.read({file.name: _mapped(file) for file in path.iterdir() if file.is_file()}, path.name)
+        return hf.read(hf.folder_in(opened_zip(_mapped(path))), path.stem, unpack=_unpacked)
     except OSError as error:
         raise DataError(f"reading {path}", "a folder or a .zip that can be read", error.strerror or str(error), "check the path") from error
-    return hf.read(files, path.name if path.is_dir() else path.stem)
 
 
 def _mapped(file: Path) -> memoryview:
@@ -47,8 +44,13 @@ def _view(number: int) -> memoryview:
     return memoryview(mmap.mmap(number, 0, access=mmap.ACCESS_READ) if os.fstat(number).st_size else b"")
 
 
-def _unpacked(entry: Inflated) -> memoryview:
-    """A deflated file of weights, unpacked to a nameless file: weights are read in an order that deflate is slow in."""
+def _unpacked(entry: Any) -> Any:
+    """A deflated file of weights, unpacked to a nameless file: weights are read in an order that deflate is slow in.
+
+    Its header was read before, and its tensors end where the entry says that it does: no more than that is written.
+    """
+    if not isinstance(entry, Inflated):
+        return entry
     with tempfile.TemporaryFile() as held:
         at = 0
         while piece := entry.read_at(at, 1 << 20):
