@@ -101,6 +101,12 @@ def test_a_model_that_cannot_fit_is_refused_with_what_would(monkeypatch):
         pt.GPT.create("mega", device="reference")
 
 
+@pytest.mark.parametrize("given", [{"memory_bytes": "3 GB"}, {"memory_bytes": -3}, {"memory_bytes": float("nan")}, {"saving": {"recompute": 1}}])
+def test_what_memory_is_asked_for_is_checked(given):
+    with pytest.raises(pt.ConfigError, match="came"):
+        pt.GPT.create(pt.GPTConfig(**SMALL), device="reference", **given)
+
+
 @pytest.mark.native_only(reason="reads the machine's memory")
 def test_the_machines_memory_is_known():
     from posttrainllm.model.memory import available_bytes

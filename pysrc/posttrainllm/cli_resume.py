@@ -29,7 +29,7 @@ def hold_new(job: Job, name: str | None = None) -> Run:
                 "train",
                 f"{job.out} is a new run's folder",
                 "a run is saved there",
-                "add --resume to go on with it, or choose another",
+                "choose another" if job.resume else "add --resume to go on with it, or choose another",
             )
         if job.name:
             held.rename(job.name)
@@ -73,6 +73,9 @@ def to_resume(job: Job, held: Run) -> Checkpoint:
     checkpoint = held.load()
     if held.recovered:
         say(held.recovered)
+    if not checkpoint.resumable:
+        came = "it holds weights only, as what was imported or exported does"
+        raise ConfigError("resume", "a run that goes on holds AdamW's moments", came, "tune it with `lora --from` or `sft --from`, or write with it")
     _refuse_contradictions(job, checkpoint)
     steps = job.settings.get("steps")
     if steps is not None and steps < checkpoint.step:

@@ -236,6 +236,8 @@ def _letters(count: int) -> bytes:
 def explain(preset: str, stage: str, of: str, batch: int | None, as_json: bool, asked: Asked) -> None:
     """Print the tables of one stage of one of a preset's tapes, or of its memory."""
     config = GPTConfig.preset(preset, **({} if batch is None else {"batch": batch}))
+    if stage == "memory" and of != "step":
+        raise ConfigError("explain", "--stage memory is of a training step", f"--pass {of} came", "leave --pass out")
     made = _pass(config, of, asked.saving(config)) if stage != "memory" else None
     shown = {
         "graph": lambda: tables.explain_graph(made.plan.graph),

@@ -41,6 +41,8 @@ def run(job: Job) -> int:
         return _in_torch()(job)
     if job.device == "cuda" or job.precision == "bf16":
         raise ConfigError("train", "--device cuda and --precision bf16 are the torch engine's", "they came without it", "add --engine torch")
+    if job.parallel != "ddp":
+        raise ConfigError("train", "--parallel is the torch engine's", f"{job.parallel} came without it", "add --engine torch, or leave it out")
     with contextlib.ExitStack() as stack:
         interrupt = stack.enter_context(Interrupt())
         stack.enter_context(writable(None, job.export))

@@ -72,7 +72,8 @@ class GPT(Adapted, Exchange, Weights):
         config = GPTConfig.preset(model) if isinstance(model, str) else model
         if tokenizer is not None:
             config = replace(config, vocabulary=tokenizer.vocabulary)
-        saving, machine = saving or PLAIN, None
+        saving, machine = _saving(saving), None
+        _require_bytes(memory_bytes)
         if memory_bytes is not None and training:
             machine = open_machine(device, threads, 0, None, precision) if device == "webgpu" else None
             chosen = choose_saving if machine is None else partial(choose_on, machine)
@@ -315,3 +316,14 @@ class GPT(Adapted, Exchange, Weights):
         self._loaded = {}
         self._past.close()
         self.machine.close()
+
+
+def _saving(asked) -> Saving:
+    if asked is not None and not isinstance(asked, Saving):
+        raise ConfigError("saving", "it is a Saving, as pt.Saving(recompute=1)", f"{asked!r} came", "use pt.Saving.from_dict for a table")
+    return asked or PLAIN
+
+
+def _require_bytes(nbytes) -> None:
+    if nbytes is not None and (isinstance(nbytes, bool) or not isinstance(nbytes, int) or nbytes < 1):
+        raise ConfigError("model", "memory_bytes is a whole number of bytes from 1 on", f"{nbytes!r} came", "give it as 3 * 2**30")
