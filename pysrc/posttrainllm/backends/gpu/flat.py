@@ -106,24 +106,30 @@ def adamw(call: Call, halves: Halves) -> Iterator[Dispatch]:
     whole = (first, first + call.sizes["N"] * ELEMENT_BYTES, None)
     packed = PACKED.get(call.kernel.name)
     marks = {at // packed[1] * packed[0] for name in "mv" for at in options.cuts.inside(call.operands[name])} if packed else ()
+    slices = []
     for low, high, piece in halves.cut(*whole[:2]) if param.region == PARAMS else [whole]:
         span = ((low - first) // ELEMENT_BYTES, (high - first) // ELEMENT_BYTES)
         for start, count, operands in pieces(call, "grad param" if packed else "grad param m v", 128, *span, marks):
-            wide = vectors(count)
-            more, given = common, constants | {"VECTORS": wide}
-            if piece:
-                at = first + start * ELEMENT_BYTES
-                half = piece.operand(at, at + count * ELEMENT_BYTES)
-                more, given = (*common, Binding(HALVES_BINDING, half, True, "halves")), given | {"HALF": True}
-            values, elements = {"count": count, "decayed": call.params["decayed"]}, count
-            if packed:
-                values["first"], elements = start, ceil_div(round_up(count, packed[0]), 4)
-                for name in ("m", "v"):
-                    operands[name], values[f"{name}_first"] = _words(call, name, start, count)
-            elif wide:
-                values["count"] = elements = count // 4
-            names = "grad norm recipe param m v"
-            yield call.dispatch(names, ceil_div(elements, THREADS), values, given, operands=operands, more=more)
+            at = first + start * ELEMENT_BYTES
+            slices.append((start, count, operands, piece and piece.operand(at, at + count * ELEMENT_BYTES)))
+    # Moments may be cut where the halves of what comes next cannot be bound: then the halves are written by themselves.
+    beside = all(half is None or options.cuts.locate(half).offset_bytes % call.limits.offset_alignment == 0 for *_, half in slices)
+    for start, count, operands, half in slices:
+        wide = vectors(count)
+        more, given = common, constants | {"VECTORS": wide}
+        if half and beside:
+            more, given = (*common, Binding(HALVES_BINDING, half, True, "halves")), given | {"HALF": True}
+        values, elements = {"count": count, "decayed": call.params["decayed"]}, count
+        if packed:
+            values["first"], elements = start, ceil_div(round_up(count, packed[0]), 4)
+            for name in ("m", "v"):
+                operands[name], values[f"{name}_first"] = _words(call, name, start, count)
+        elif wide:
+            values["count"] = elements = count // 4
+        names = "grad norm recipe param m v"
+        yield call.dispatch(names, ceil_div(elements, THREADS), values, given, operands=operands, more=more)
+    if not beside:
+        yield from halves.refresh(options)
 
 
 def _words(call: Call, name: str, start: int, count: int) -> tuple[Operand, int]:
