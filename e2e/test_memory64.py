@@ -97,7 +97,7 @@ def test_a_browser_without_them_says_what_it_can(contexts, site):
     driver = Driver(contexts().new_page(), site.url, memory_64="never")
     assert "behemoth" not in driver.wait("ready")["presets"]
     plan = driver.call("plan", "planned", config=PRESET)
-    assert not plan["fits"] and "8,7" in plan["reason"], plan["reason"]
+    assert not plan["fits"] and "needs 7,7" in plan["reason"] and "can use 4,2" in plan["reason"], plan["reason"]
     driver.ask("corpus.bundled")
     driver.ask("train.start", config=PRESET)
     assert "4,2" in driver.wait("failed")["message"]
