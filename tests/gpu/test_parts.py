@@ -25,6 +25,7 @@ from posttrainllm.train.state import checkpoint_of, trainer_of
 from tests.gpu.test_training import Run, _compare, recipe_of
 from tests.train.making import state_bytes, text, trainer_on
 
+SLOW = pytest.mark.native_only(reason="SwiftShader takes minutes for a model over many buffers; one case of tiny is tried there")
 CASES = {  # config, limits: what does not fit
     "tiny": (GPTConfig.preset("tiny", batch=1), Limits(100_000, 64 << 10)),  # a third of the weights in a buffer
     "small": (GPTConfig.preset("small", batch=1), Limits(300_000, 150_000)),
@@ -55,7 +56,7 @@ def bits(machine, config):
 
 
 @pytest.mark.parametrize("precision", ["f32", "f16"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ["tiny", *(pytest.param(case, marks=SLOW) for case in CASES if case != "tiny")])
 def test_the_same_bits_in_many_buffers(open_gpu, case, precision):
     config, limits = CASES[case]
     whole, cut = open_gpu(DEFAULT, precision=precision), open_gpu(limits, precision=precision)
@@ -66,6 +67,7 @@ def test_the_same_bits_in_many_buffers(open_gpu, case, precision):
     assert got == expected
 
 
+@SLOW
 def test_a_vocabulary_in_pieces_of_odd_sizes(open_gpu):
     """Sums over the vocabulary are cut elsewhere than on one buffer, so not to the bit: beside the reference, as the plain engine."""
     config = GPTConfig(1, 21, 3, 16, 1001, 1)
@@ -82,6 +84,7 @@ def test_a_vocabulary_in_pieces_of_odd_sizes(open_gpu):
     assert parts(cut, "params") > 1
 
 
+@SLOW
 def test_an_adapter_and_moments_on_many_buffers(open_gpu):
     """What the page does with a model: write, train, read, take an adapter on and off, go on: all as on one buffer."""
     config, limits = CASES["words"]
@@ -111,6 +114,7 @@ def batch_of(config, number):
     return [each.tobytes() for each in run.batch(number)]
 
 
+@SLOW
 def test_a_saved_run_goes_on_on_many_buffers(open_gpu):
     config, limits = CASES["tiny"]
     whole, cut = (trainer_on(open_gpu(each), config, steps=9) for each in (DEFAULT, limits))
@@ -125,6 +129,7 @@ def test_a_saved_run_goes_on_on_many_buffers(open_gpu):
     assert state_bytes(whole.model) == state_bytes(cut.model) == state_bytes(again.model)
 
 
+@SLOW
 def test_keys_and_values_in_many_buffers(open_gpu):
     config, found = GPTConfig(6, 48, 3, 256, 64, 1), []
     for machine in (open_gpu(DEFAULT), open_gpu(Limits(256 << 10, 256 << 10))):
@@ -136,6 +141,7 @@ def test_keys_and_values_in_many_buffers(open_gpu):
 
 
 @pytest.mark.parametrize("moments", ["bf16", "8bit"])
+@SLOW
 def test_smaller_moments_in_many_buffers(open_gpu, moments):
     config, limits = CASES["tiny"]
     found = []
@@ -148,6 +154,7 @@ def test_smaller_moments_in_many_buffers(open_gpu, moments):
     assert found[0] == found[1]
 
 
+@SLOW
 def test_a_region_that_was_cut_blindly_is_cut_anew_and_keeps_what_it_holds(open_gpu):
     """An engine that was not told which tapes come cuts anywhere, until it meets a value that is cut."""
     config, limits = CASES["words"]
@@ -162,6 +169,7 @@ def test_a_region_that_was_cut_blindly_is_cut_anew_and_keeps_what_it_holds(open_
     assert sum(machine._memory.nbytes[buffer] for _, buffer in machine._memory.cuts.parts[0]) == layout.total_bytes
 
 
+@SLOW
 def test_a_weight_that_no_buffer_or_binding_holds_is_refused_in_words(open_gpu):
     config = GPTConfig(1, 160, 4, 8, 64, 1)  # attn.qkv.weight has 307,200 bytes, mlp.fc.weight 409,600
     machine = open_gpu(Limits(300_000, 300_000))
@@ -183,6 +191,7 @@ class Counted:
 @pytest.mark.parametrize("precision", ["f32", "f16"])
 @pytest.mark.parametrize("limits", [Limits(2 << 30, 2 << 30), DEFAULT], ids=["2 GiB", "WebGPU's defaults"])
 @pytest.mark.parametrize("name, batch", [("behemoth", 1), ("behemoth", 8), ("gpt2", 1)])
+@SLOW
 def test_the_largest_presets_can_be_lowered(name, batch, limits, precision):
     """On no device: every operand lies in one buffer, and every buffer and binding within the limits."""
     config = GPTConfig.preset(name, batch=batch)
