@@ -55,7 +55,7 @@ def bits(machine, config):
     return found
 
 
-@pytest.mark.parametrize("precision", ["f32", "f16"])
+@pytest.mark.parametrize("precision", ["f32", pytest.param("f16", marks=pytest.mark.native_only(reason="SwiftShader has no shader-f16"))])
 @pytest.mark.parametrize("case", ["tiny", *(pytest.param(case, marks=SLOW) for case in CASES if case != "tiny")])
 def test_the_same_bits_in_many_buffers(open_gpu, case, precision):
     config, limits = CASES[case]
