@@ -15,6 +15,7 @@ from tests.study.by_hand import made, weights_of
 from .half import half  # noqa: F401 - the fixture
 from .test_study import CONFIG, NEAR, TOKENS, near
 
+pytestmark = pytest.mark.native_only(reason="SwiftShader has no shader-f16")
 TEXT = np.arange(600) * 7 % 61
 
 

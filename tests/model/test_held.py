@@ -104,6 +104,7 @@ def test_the_engine_in_a_tab(name):
     near(machine.memory(), Predictor()([], program.region_bytes()), 0.0)
 
 
+@pytest.mark.native_only(reason="reads the clone")
 def test_figures_are_those_of_the_sources():
     """Of a memory in wasm.mjs, of what a model asks for beside its regions, and of the threads' scratch in run.h."""
     script = (ROOT / "static/wasm.mjs").read_text()
