@@ -188,18 +188,12 @@ class Counted:
     copy_buffer = drop_buffer = make_buffer
 
 
-@pytest.mark.parametrize("precision", ["f32", "f16"])
-@pytest.mark.parametrize("limits", [Limits(2 << 30, 2 << 30), DEFAULT], ids=["2 GiB", "WebGPU's defaults"])
-@pytest.mark.parametrize("name, batch", [("behemoth", 1), ("behemoth", 8), ("gpt2", 1)])
-@SLOW
-def test_the_largest_presets_can_be_lowered(name, batch, limits, precision):
-    """On no device: every operand lies in one buffer, and every buffer and binding within the limits."""
-    config = GPTConfig.preset(name, batch=batch)
-    program, memory = Program(config), Memory(limits, Counted())
+def lowered_on_no_device(program, limits, precision):
+    """Every operand lies in one buffer and may begin where it does, and every buffer and binding is within the limits. The buffers."""
+    memory = Memory(limits, Counted())
     memory.expect([each.tape for each in program.passes()])
     memory.allocate(program.region_bytes())
     memory.resize(STATE, 256)
-    assert (len(memory.cuts.parts) > 0) == (limits == DEFAULT)
     for each in program.passes():
         memory.require(each.tape)
         lowered = lower(each.tape, Options(limits, precision, guard=True, cuts=memory.cuts))
@@ -210,3 +204,21 @@ def test_the_largest_presets_can_be_lowered(name, batch, limits, precision):
                 memory.check(operand, dispatch.kernel)
                 assert operand.nbytes <= limits.binding_bytes
     assert max(memory.nbytes.values()) <= limits.buffer_bytes
+    return memory
+
+
+@pytest.mark.parametrize("precision", ["f32", "f16"])
+@pytest.mark.parametrize("limits", [Limits(2 << 30, 2 << 30), DEFAULT], ids=["2 GiB", "WebGPU's defaults"])
+@pytest.mark.parametrize("name, batch", [("behemoth", 1), ("behemoth", 8), ("gpt2", 1)])
+@pytest.mark.native_only(reason="plans twelve large models and touches no GPU: nothing in it is the browser's")
+def test_the_largest_presets_can_be_lowered(name, batch, limits, precision):
+    memory = lowered_on_no_device(Program(GPTConfig.preset(name, batch=batch)), limits, precision)
+    assert (len(memory.cuts.parts) > 0) == (limits == DEFAULT)
+
+
+@pytest.mark.parametrize("moments", ["f32", "bf16", "8bit"])
+@pytest.mark.parametrize("config", [GPTConfig.preset("small", batch=1), GPTConfig(1, 120, 5, 8, 1024, 1)], ids=["small", "words"])
+def test_halves_can_be_bound_wherever_regions_are_cut(config, moments):
+    """Half a weight's place in the middle of a cut region may be 128 bytes beside what a binding may start at."""
+    limits = Limits(300_000, 150_000) if config.vocabulary == 256 else Limits(460_800, 230_400)
+    assert lowered_on_no_device(Program(config, saving=Saving(moments=moments)), limits, "f16").cuts.parts

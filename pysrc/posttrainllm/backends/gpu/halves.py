@@ -106,8 +106,6 @@ def halves_of(tape: Tape, options: Options) -> Halves:
         shift = pieces[-1].shift if pieces else 0
         if (start // 2 + shift) % ALIGN_BYTES:
             pieces.append(Piece(start, stop, shift + ALIGN_BYTES // 2))
-        elif pieces and any(pieces[-1].stop <= at <= start for at, _ in options.cuts.parts.get(PARAMS, ())):
-            pieces.append(Piece(start, stop, shift))  # its buffer begins with this weight, not with what lies before it
         elif pieces:
             pieces[-1] = Piece(pieces[-1].start, stop, shift)
         else:
