@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect, sync_playwright
 
 from tools import paths
 from tools.serve import Server
@@ -203,6 +203,34 @@ def at_rest(page: Page) -> None:
         """() => document.body.dataset.phase && document.body.dataset.phase !== 'idle'
           || unanswered.size === 0 && document.getElementById('run-status').textContent.includes(' parameters')"""
     )
+
+
+def train_tiny(page: Page, text: str) -> None:
+    """200 steps of a tiny model on a text, by the real trainer, to their end."""
+    page.context.set_default_timeout(REAL_MS)
+    page.check("#corpus-paste", force=True)
+    page.fill("#corpus-text", text)
+    page.check("#preset-tiny", force=True)
+    page.fill("#setting-steps", "200")
+    page.click("#settings summary")
+    page.fill("#setting-learning_rate", "0.004")
+    page.click("#train-start")
+    expect(page.locator("#stat-step")).to_have_text("200 of 200", timeout=REAL_MS)
+    phase(page, "ended")
+
+
+def rewritten(changes: dict[str, str]) -> Callable[[Route], None]:
+    """For `route`: a file of the site with some of its words changed, each of which is there once."""
+
+    def serve(route: Route) -> None:
+        response = route.fetch()
+        body = response.text()
+        for find, put in changes.items():
+            assert body.count(find) == 1, find
+            body = body.replace(find, put)
+        route.fulfill(response=response, body=body)
+
+    return serve
 
 
 def quiet(page: Page) -> None:

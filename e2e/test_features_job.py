@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-from e2e.conftest import REAL_MS, heard, phase, sent
+from e2e.conftest import REAL_MS, heard, sent, train_tiny
 from posttrainllm.study.sae import SparseAutoencoder
 
 pytestmark = pytest.mark.slow
@@ -30,15 +30,7 @@ def figure(words: str, before: str) -> float:
 def finding(open_page) -> Page:
     """A tiny model just trained, on Features."""
     page = open_page()
-    page.context.set_default_timeout(REAL_MS)
-    page.check("#corpus-paste", force=True)
-    page.fill("#corpus-text", TEXT)
-    page.check("#preset-tiny", force=True)
-    page.fill("#setting-steps", "200")
-    page.click("#settings summary")
-    page.fill("#setting-learning_rate", "0.004")
-    page.click("#train-start")
-    phase(page, "ended")
+    train_tiny(page, TEXT)
     page.click("#tab-inside")
     page.check("#inside-view-features", force=True)
     page.fill("#features-width", str(FEATURES))

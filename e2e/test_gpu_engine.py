@@ -11,7 +11,7 @@ import json
 import pytest
 from playwright.sync_api import Browser
 
-from e2e.conftest import profile
+from e2e.conftest import profile, rewritten
 from e2e.driver import Driver
 from posttrainllm.model.webgpu_check import CONFIG as TESTED
 
@@ -52,21 +52,9 @@ def open_worker(browser: Browser, site):
     def open_(changes: dict[str, str]) -> Driver:
         context = profile(browser)
         made.append(context)
-
-        def changed(changes: dict[str, str]):
-            def serve(route):
-                response = route.fetch()
-                body = response.text()
-                for find, put in changes.items():
-                    assert body.count(find) == 1, find
-                    body = body.replace(find, put)
-                route.fulfill(response=response, body=body)
-
-            return serve
-
-        context.route("**/gpu.mjs", changed(changes))
+        context.route("**/gpu.mjs", rewritten(changes))
         registering = "pyodide.registerJsModule('posttrainllm_gpu', gpu);"
-        context.route("**/worker.mjs", changed({registering: f"globalThis.python = pyodide; {registering}"}))
+        context.route("**/worker.mjs", rewritten({registering: f"globalThis.python = pyodide; {registering}"}))
         driver = Driver(context.new_page(), site.url)
         ready = driver.wait("ready")
         assert ready["engines"][0]["name"] == "cpu", "a software GPU is not chosen by itself"

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from e2e.conftest import REAL_MS, phase, quiet
+from e2e.conftest import REAL_MS, phase, quiet, train_tiny
 
 pytestmark = pytest.mark.slow
 
@@ -21,15 +21,7 @@ def percents(words: str) -> list[float]:
 
 def test_each_view_of_a_model_just_trained(open_page):
     page = open_page()
-    page.context.set_default_timeout(REAL_MS)
-    page.check("#corpus-paste", force=True)
-    page.fill("#corpus-text", TEXT)
-    page.check("#preset-tiny", force=True)
-    page.fill("#setting-steps", "200")
-    page.click("#settings summary")
-    page.fill("#setting-learning_rate", "0.004")
-    page.click("#train-start")
-    phase(page, "ended")
+    train_tiny(page, TEXT)
 
     page.click("#tab-inside")
     page.fill("#inside-text", PROMPT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from e2e.conftest import rewritten
 from e2e.driver import Driver
 
 SETTINGS = {"steps": 2, "evaluate_every_steps": 1000, "evaluation_tokens": 64, "warmup_steps": 1}
@@ -18,17 +19,8 @@ HELD_BYTES = "() => [...memories.values()].reduce((sum, each) => sum + each.buff
 
 def test_what_is_held_was_foreseen(contexts, site):
     """One model after the other, so that each also follows one that is gone."""
-
-    def serve(route):
-        response = route.fetch()
-        text = response.text()
-        for find, put in COUNTED.items():
-            assert text.count(find) == 1, find
-            text = text.replace(find, put)
-        route.fulfill(response=response, body=text)
-
     context = contexts()
-    context.route("**/wasm.mjs", serve)
+    context.route("**/wasm.mjs", rewritten(COUNTED))
     driver = Driver(context.new_page(), site.url)
     driver.wait("ready")
     driver.ask("settings", sample_every_seconds=0)

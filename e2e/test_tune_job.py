@@ -10,7 +10,7 @@ from random import Random
 import pytest
 from playwright.sync_api import expect
 
-from e2e.conftest import REAL_MS, heard, phase, quiet
+from e2e.conftest import REAL_MS, heard, phase, quiet, train_tiny
 
 pytestmark = pytest.mark.slow
 
@@ -21,16 +21,7 @@ SECOND = " ".join(Random(1).choices(WORDS, k=1500))  # which does not repeat its
 
 def trained(page) -> None:
     """A tiny model on the first text, on the Tune view."""
-    page.context.set_default_timeout(REAL_MS)
-    page.check("#corpus-paste", force=True)
-    page.fill("#corpus-text", FIRST)
-    page.check("#preset-tiny", force=True)
-    page.fill("#setting-steps", "200")
-    page.click("#settings summary")
-    page.fill("#setting-learning_rate", "0.004")
-    page.click("#train-start")
-    expect(page.locator("#stat-step")).to_have_text("200 of 200", timeout=REAL_MS)
-    phase(page, "ended")
+    train_tiny(page, FIRST)
     page.click("#tab-tune")
     quiet(page)
 
