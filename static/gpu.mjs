@@ -1,7 +1,7 @@
 // WebGPU for Python: regions as buffers, and a tape as one closure a step. Python describes each dispatch once (pipeline,
 // bindings, workgroups); replay() encodes them all without crossing back. Runs in a worker of a browser and in Node on Dawn.
 
-import { Steps, SUBMIT_MS, timeReplays } from "./gpu_steps.mjs";
+import { Steps, SUBMIT_MS, concatenated, timeReplays } from "./gpu_steps.mjs";
 
 const UNIFORM_STRIDE_BYTES = 256;
 const MOST_SCOPES = 128; // of submits whose errors nobody waited for yet
@@ -156,14 +156,8 @@ class Engine {
   /** The same of bytes that lie in several buffers; `runs` is JSON: [[number, offset, bytes]…]. */
   joined(runs) {
     const parts = JSON.parse(runs).map((run) => this.view(...run));
-    if (parts.length === 1 || parts.includes(undefined)) return parts.length === 1 ? parts[0] : undefined;
-    const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
-    let at = 0;
-    for (const part of parts) {
-      whole.set(part, at);
-      at += part.length;
-    }
-    return whole;
+    if (parts.includes(undefined)) return undefined;
+    return parts.length === 1 ? parts[0] : concatenated(parts);
   }
 
   /** Waits for the errors of all submits so far; throws the first. */

@@ -5,6 +5,17 @@ const TOGETHER_MS = 2;
 const BLOCK_ROWS = 64; // rows that the buffer for inputs and those for metrics have at least: how much is held is known before
 const FIRST_PARTS = 8; // submits of a step while nobody knows how long it takes
 
+/** Bytes one after the other. */
+export function concatenated(parts) {
+  const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    whole.set(part, at);
+    at += part.length;
+  }
+  return whole;
+}
+
 /**
  * Blocks of training steps (see Machine.steps in base.py): a row of inputs is copied to its places before each step, the metrics
  * after it to a buffer that is mapped when the block is done. So nothing waits for the host between steps, and a browser that
@@ -82,14 +93,7 @@ export class Steps {
   /** Rows that are back, in one Uint8Array (empty when none). */
   poll() {
     if (this.engine.failed) throw new Error(this.engine.failed);
-    const parts = this.arrived.splice(0);
-    const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
-    let at = 0;
-    for (const part of parts) {
-      whole.set(part, at);
-      at += part.length;
-    }
-    return whole;
+    return concatenated(this.arrived.splice(0));
   }
 }
 

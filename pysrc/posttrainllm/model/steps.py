@@ -11,7 +11,7 @@ from ..compile.tape import address
 from ..dims import ALIGN_BYTES
 from ..ops.lazy import np
 from .program import LOSS, RECIPE, Pass
-from .slots import dloss_of, metric_bytes, pack_recipe, shares, spread, unpack_metrics  # noqa: F401 - taken from here too
+from .slots import dloss_of, metric_bytes, pack_recipe, shares, spread, unpack_metrics
 
 RECIPE_BYTES = 32
 

@@ -21,7 +21,7 @@ from ..data.pair_rows import Part, evaluation_places, in_batches, join
 from ..data.pairs import Preferences
 from ..errors import ConfigError, FormatError
 from ..model.preference import BETA, metric_bytes, preference_step, reference_slot, unpack_margins
-from ..model.steps import unpack_metrics
+from ..model.slots import unpack_metrics
 from ..store.checkpoint import Checkpoint
 from ..train.reports import EvalReport, Report, StepReport
 from ..train.state import trainer_of
