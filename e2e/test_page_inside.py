@@ -185,7 +185,7 @@ def test_all_of_a_strips_numbers_in_figures(open_page):
 def test_a_text_that_is_refused_and_the_next_that_is_not(open_page):
     page = looking(open_page)
     page.fill("#inside-text", "x" * 70)
-    error(page, "inside", "1 to 64 tokens")
+    error(page, "inside", "reads 1 to 64 at once")
     expect(page.locator("#inside-attention")).to_be_hidden()
     page.fill("#inside-text", "a<b>b")
     expect(page.locator("#inside-strip button")).to_have_text(list("a<b>b"))
