@@ -1,4 +1,4 @@
-"""Runs kept in a directory, natively: root/<run id>/{slot-A.bin, slot-B.bin, meta.bin, snapshots.bin}."""
+"""Runs kept in a directory, natively: root/<run id>/{slot-A.bin, slot-B.bin, meta.bin, snapshots.bin, learned-A.bin, learned-B.bin}."""
 
 from __future__ import annotations
 

@@ -23,11 +23,12 @@ from typing import Any, Self, TypeVar
 from posttrainllm.errors import StoreBusyError, StoreCorruptError, StoreError
 from posttrainllm.store.buffers import FileRange, as_source, pieces
 from posttrainllm.store.checkpoint import Checkpoint
+from posttrainllm.store.journal import Journal
 from posttrainllm.store.listing import RunInfo, clean_name, describe, summary_of, text
 from posttrainllm.store.safetensors import SafeTensors, encode
 from posttrainllm.store.slots import Payload, Slots
 from posttrainllm.store.snapshots import Snapshots
-from posttrainllm.store.volume import SNAPSHOTS_FILE, Folder, Volume
+from posttrainllm.store.volume import JOURNAL_FILES, SNAPSHOTS_FILE, Folder, Volume
 
 _T = TypeVar("_T")
 
@@ -40,6 +41,7 @@ class Run:
         self._store = store
         self._slots = Slots(folder, f"run {run_id}")
         self._snapshots = Snapshots(folder.files[SNAPSHOTS_FILE], f"run {run_id}")
+        self._journal = Journal([folder.files[name] for name in JOURNAL_FILES], f"run {run_id}")
         self._facts: dict[str, Any] = dict(self._slots.facts())
         self._closed = False
 
@@ -61,6 +63,12 @@ class Run:
         """Its weights at a few earlier steps, where it keeps such; its exported file has none."""
         self._check_open()
         return self._snapshots
+
+    @property
+    def journal(self) -> Journal:
+        """The corrections made on it and the versions learnt from them (tune/continual); its exported file has none."""
+        self._check_open()
+        return self._journal
 
     def save(self, checkpoint: Checkpoint) -> int:
         """Save under the run's own name and time of creation; the bytes written. Errors leave the last save as it was.
@@ -181,10 +189,10 @@ class RunStore:
             run.rename(name)
 
     async def duplicate(self, run_id: str, name: str) -> str:
-        """A second run with the same newest save and, where there is room, snapshots; its id. Nothing is left behind where it fails."""
+        """A second run with the same newest save, corrections and, where there is room, snapshots; its id. Nothing is left behind where it fails."""
         async with self.held(run_id) as run:
             checkpoint = run.load()
-            return await self._add(name, run.payload().chunks(), checkpoint, run.snapshots)
+            return await self._add(name, run.payload().chunks(), checkpoint, run)
 
     async def delete(self, run_id: str) -> None:
         """StoreBusyError while the run is open here or elsewhere."""
@@ -212,16 +220,18 @@ class RunStore:
         """Keep a checkpoint as a new run; its id. Nothing is left behind where there is no room for it."""
         return await self._add(checkpoint.name, checkpoint.to_chunks(), checkpoint)
 
-    async def _add(self, name: str, chunks: Iterable[Any], checkpoint: Checkpoint, snapshots: Snapshots | None = None) -> str:
+    async def _add(self, name: str, chunks: Iterable[Any], checkpoint: Checkpoint, model: Run | None = None) -> str:
         run = await self.create(name)
         try:
             run._save(chunks, checkpoint)
+            if model is not None:
+                model.journal.copy_to(run.journal)
         except BaseException:
             await self._discard(run)
             raise
-        if snapshots is not None:
+        if model is not None:
             with contextlib.suppress(StoreError):
-                snapshots.copy_to(run.snapshots)
+                model.snapshots.copy_to(run.snapshots)
         run.close()
         return run.id
 

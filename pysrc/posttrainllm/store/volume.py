@@ -1,6 +1,6 @@
 """What saved runs need of a place to keep files, and what every such place shares.
 
-A run is a folder of four files, each opened once and held while the run is open. Opening, listing and deleting are
+A run is a folder of six files, each opened once and held while the run is open. Opening, listing and deleting are
 coroutines, because a browser's are; reading and writing an open file is not, because a browser's synchronous access
 handles are not. On a disk the same coroutines never wait, and `runs.now` runs them without an event loop.
 """
@@ -15,7 +15,8 @@ from posttrainllm.errors import StoreMissingError
 SLOT_FILES = ("slot-A.bin", "slot-B.bin")
 META_FILE = "meta.bin"
 SNAPSHOTS_FILE = "snapshots.bin"
-FILES = (*SLOT_FILES, META_FILE, SNAPSHOTS_FILE)
+JOURNAL_FILES = ("learned-A.bin", "learned-B.bin")
+FILES = (*SLOT_FILES, META_FILE, SNAPSHOTS_FILE, *JOURNAL_FILES)
 PAGE_BYTES = 4096
 HEAD_BYTES = 2 * PAGE_BYTES  # a slot's header page, or both pages of the meta file: all that a list of runs needs
 
