@@ -106,7 +106,7 @@ def _opened(job: Job) -> tuple[GPT, Corpus | None]:
     """The model to tune, and the text it knows where that can be told."""
     adapter = None if job.adapter is None else adapter_at(job.adapter)
     with opened(job.source) as checkpoint:
-        base = _base(job, checkpoint)
+        base = base_of(job, checkpoint)
         if job.batch is not None:
             checkpoint.config = GPTConfig.from_dict(checkpoint.config | {"batch": job.batch}).to_dict()
         how = {"device": job.device, "threads": job.threads}
@@ -118,7 +118,8 @@ def _opened(job: Job) -> tuple[GPT, Corpus | None]:
         return model_of(checkpoint, True, lora=lora, seed=seed, any_base=job.any_base, **how), base
 
 
-def _base(job: Job, checkpoint: Checkpoint) -> Corpus | None:
+def base_of(job: Job, checkpoint: Checkpoint) -> Corpus | None:
+    """The text that a run knows, split as it was: the one of job.base, else the bundled one where it was that."""
     fraction = checkpoint.training.get("validation_fraction")
     if job.base is not None:
         corpus = Corpus.named(job.base)

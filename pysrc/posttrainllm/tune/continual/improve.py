@@ -18,6 +18,7 @@ from ...data.pairs import Template
 from ...errors import ConfigError, DataError
 from ...model.lora import Adapter, LoRAConfig
 from ...train.reports import Report, StoppedReport
+from ...train.settings import RATE_CHANNELS
 from ...train.trainer import Live
 from ...waiting import now
 from ..dpo import dpo_trainer
@@ -102,6 +103,8 @@ class _Improvement:
     def __init__(self, model, corrections: Corrections, corpus: Corpus | None, live: Live, template: Template, attach: Attach, changes: dict):
         parts = divided(changes)
         self.settings = part_settings("improve", parts["improve"])
+        if "sft_learning_rate" not in parts["improve"]:
+            self.settings["sft_learning_rate"] *= min(1.0, RATE_CHANNELS / model.config.channels)  # as training's own rate
         self.bounds, self.measure = part_settings("gate", parts["gate"]), part_settings("measure", parts["measure"])
         if parts["adapter"] and self.settings["start"] == "version":
             raise ConfigError("improve", "a start from a version brings its adapter's settings", "adapter settings came with it", "leave them out")

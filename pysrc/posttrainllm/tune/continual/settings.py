@@ -12,7 +12,7 @@ _RANGES = {
     },
     "improve": {
         "start": (str, ("base", "version"), None), "replay_share": (float, 0.0, 0.9), "sft_steps": (int, 1, 1_000_000),
-        "sft_learning_rate": (None, 1e-9, 1.0), "dpo_steps": (int, 0, 1_000_000), "dpo_learning_rate": (None, 1e-9, 1.0),
+        "sft_learning_rate": (float, 1e-9, 1.0), "dpo_steps": (int, 0, 1_000_000), "dpo_learning_rate": (None, 1e-9, 1.0),
         "beta": (float, 1e-6, 1e3), "seed": (int, 0, 2**63 - 1),
     },
     "gate": {
