@@ -7,9 +7,10 @@ import * as inside from './inside.mjs';
 import * as insideContexts from './inside_contexts.mjs';
 import * as insideDraw from './inside_draw.mjs';
 import * as insideVector from './inside_vector.mjs';
+import * as learn from './learn.mjs';
 import { isolate, keepFresh, applyUpdate as swapVersion, onOffline } from './offline.mjs';
 
-export { chart, inside, insideContexts, insideDraw, insideVector, spans, tuneChart };
+export { chart, inside, insideContexts, insideDraw, insideVector, learn, spans, tuneChart };
 
 const RUN = 0;
 let worker = null;

@@ -11,7 +11,7 @@ from e2e.conftest import REAL_MS, SLOW, phase, quiet, stepping
 from e2e.test_page_views import RUNS
 from tools import paths
 
-VIEWS = ("train", "write", "tokens", "tune", "inside", "runs")
+VIEWS = ("train", "write", "tokens", "tune", "inside", "runs", "learn")
 
 # Every visible text against the background it stands on: the worst ratio, and where.
 CONTRAST = """() => {
@@ -48,7 +48,7 @@ def show_everything(page: Page) -> None:
 def test_tabs_by_keyboard(open_page):
     page = open_page(fake={})
     page.focus("#tab-train")
-    for key, view in (("ArrowRight", "write"), ("ArrowRight", "tokens"), ("ArrowRight", "tune"), ("ArrowRight", "inside"), ("ArrowRight", "runs"), ("ArrowRight", "train"), ("ArrowLeft", "runs"), ("Home", "train"), ("End", "runs")):
+    for key, view in (("ArrowRight", "write"), ("ArrowRight", "tokens"), ("ArrowRight", "tune"), ("ArrowRight", "inside"), ("ArrowRight", "runs"), ("ArrowRight", "learn"), ("ArrowRight", "train"), ("ArrowLeft", "learn"), ("Home", "train"), ("End", "learn")):
         page.keyboard.press(key)
         expect(page.locator(f"#tab-{view}")).to_be_focused()
         expect(page.locator(f"#view-{view}")).to_be_visible()

@@ -5,6 +5,7 @@ app/* and static/* as they are (index.html, ui/, worker.mjs, sw.js, icons/ …),
 pyodide-VERSION/   Pyodide, its wheels, snapshot.bin (gzip inside; no .gz, which some hosts unpack on the way)
 pyscript/          core.js and its parts          micropython/   micropython.mjs, .wasm
 uplot/             uPlot.esm.js, uPlot.min.css    engine/        engine-threads, -single, -threads64: .mjs and .wasm
+learn/             the lessons (tools/lessons.py)  lesson/, instruments/   the page's Python for them, fetched when looked at
 posttrainllm.zip   package, settings, shaders and bytecode       shakespeare.txt   the bundled corpus
 site.json          where the worker finds Pyodide, the package, the corpus and the snapshot
 precache.json      [{url, sha256, bytes, tier}], for sw.js      _headers, .nojekyll   for hosts that read them
@@ -19,13 +20,13 @@ import re
 import zipfile
 from pathlib import Path
 
-from tools import corpus, downloads, engine, paths, runtime
-from tools.shell import BuildError, say
+from tools import corpus, downloads, engine, paths, runtime, venv
+from tools.shell import BuildError, run, say
 
 # PyScript's parts that only its own editor, terminal and game widgets load.
 UNUSED = ("codemirror", "xterm", "py-editor", "py-game", "donkey", "service-worker")
 # Fetched behind the page; all else is its shell, which the service worker wants before anything works.
-RUNTIME = ("pyodide-", "posttrainllm.zip", "shakespeare.txt", "engine/engine-threads64")
+RUNTIME = ("pyodide-", "posttrainllm.zip", "shakespeare.txt", "engine/engine-threads64", "learn/", "lesson/", "instruments/")
 HEADERS = """/*
   Cross-Origin-Opener-Policy: same-origin
   Cross-Origin-Embedder-Policy: require-corp
@@ -118,6 +119,13 @@ def app() -> Files:
     return {**files, "index.html": page.encode("utf-8")}
 
 
+def course() -> Files:
+    """The lessons as the page reads them; made by the environment's Python, which has a reader of Markdown."""
+    folder = paths.BUILD / "learn"
+    run([str(venv.python()), "-m", "tools.lessons", str(folder)], "lessons")
+    return tree(folder, "learn/")
+
+
 def contents() -> Files:
     """Everything of the site but precache.json, by address."""
     package = package_zip()
@@ -128,6 +136,7 @@ def contents() -> Files:
         **tree(runtime.folder(), f"{runtime.name()}/"),
         **{name: file for name, file in tree(engine.OUT, "engine/").items() if name.endswith((".mjs", ".wasm"))},
         **third_party(),
+        **course(),
         f"{runtime.name()}/snapshot.bin": snapshot,
         "posttrainllm.zip": compiled,
         "shakespeare.txt": corpus.TARGET,

@@ -18,6 +18,7 @@ import inside_flow
 import inside_lens
 import inside_next
 import inside_tuned
+import learn
 import memorise
 import recipe
 import runs
@@ -38,7 +39,7 @@ import write_rule
 
 # The order decides who sees an event first: state and fields (engine, recipe), then the requests that read them.
 for part in (tabs, engine, device, recipe, sizes, corpus, tokens, token_tip, write, write_rule, write_draft, runs, imports, train, follow, token_view,
-             adapters, tune_data, tune_settings, tune, tune_follow, compare, memorise, inside_attention, inside_lens, inside_next, inside_change, inside_flow, inside_features, inside_tuned, inside, wire):
+             adapters, tune_data, tune_settings, tune, tune_follow, compare, memorise, inside_attention, inside_lens, inside_next, inside_change, inside_flow, inside_features, inside_tuned, inside, learn, wire):
     part.start()
 
 js.document.body.dataset.python = "ready"

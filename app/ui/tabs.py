@@ -4,7 +4,7 @@ import js
 
 from dom import el, on, show
 
-NAMES = ["train", "write", "tokens", "tune", "inside", "runs"]
+NAMES = ["train", "write", "tokens", "tune", "inside", "runs", "learn"]
 current = "train"
 
 _watchers = []
@@ -40,7 +40,8 @@ def go(name, focus=False):
 
 
 def from_address(event=None):
-    select(str(js.location.hash)[1:] or "train")
+    """#write, or #learn/softmax?preset=small: what follows the view's name is the view's own."""
+    select(str(js.location.hash)[1:].split("?")[0].split("/")[0] or "train")
 
 
 def _key(event):

@@ -53,6 +53,13 @@ def test_they_are_numbered_and_named_once():
 
 
 @each
+def test_its_instruments_are_there(lesson):
+    for instrument in lesson.instruments:
+        path = paths.REPO / "app" / "instruments" / f"{instrument['name']}.py"
+        assert path.exists() and "def build(place, settings)" in path.read_text("utf-8"), instrument["name"]
+
+
+@each
 def test_links_have_a_links_shape(lesson):
     for link in lesson.links:
         assert re.fullmatch(r"https://[a-z0-9.-]+\.[a-z]{2,}(/[\w./?=&%#:+~-]*)?|[\w./-]+(#[\w.]+)?", link), link
