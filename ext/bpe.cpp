@@ -4,6 +4,7 @@
 #include <functional>
 #include <new>
 #include <queue>
+#include <utility>
 
 #include "bpe_tables.h"
 #include "bpe_text.h"
@@ -23,17 +24,18 @@ struct Merge {
 // One word at a time: the merge of lowest rank first, of equal ones the leftmost.
 class Encoder {
 public:
+  // All of a table or, where it is refused or memory runs out, nothing: half a table has ids that index nothing.
   bool load(const int32_t* byte_ids, const int32_t* merges, int64_t count) {
-    std::copy_n(byte_ids, 256, byte_ids_);
-    merges_.clear();
-    ranks_ = PairMap();
-    forget();
+    if (*std::min_element(byte_ids, byte_ids + 256) < 0) return false;
+    Encoder loaded;
+    std::copy_n(byte_ids, 256, loaded.byte_ids_);
     for (int64_t rank = 0; rank < count; rank++, merges += 3) {
-      merges_.push_back({merges[0], merges[1], merges[2]});
       if (std::min({merges[0], merges[1], merges[2]}) < 0) return false;
-      if (ranks_.insert(merges[0], merges[1], uint32_t(rank)) != uint32_t(rank)) return false;
+      loaded.merges_.push_back({merges[0], merges[1], merges[2]});
+      if (loaded.ranks_.insert(merges[0], merges[1], uint32_t(rank)) != uint32_t(rank)) return false;
     }
-    return *std::min_element(byte_ids_, byte_ids_ + 256) >= 0;
+    *this = std::move(loaded);
+    return true;
   }
 
   void append(const uint8_t* word, size_t bytes, std::vector<int32_t>& ids) {

@@ -14,7 +14,7 @@ enum { kBpeMemory = -1, kBpeArgument = -2 };
 PTL_EXPORT ptl_bpe* ptl_bpe_open(const int32_t* runs, int64_t count);
 PTL_EXPORT void ptl_bpe_close(ptl_bpe* bpe);
 // 256 ids of the bytes, then (left, right, token) for each merge in order. 0; kBpeArgument: other sizes, negative ids,
-// or a pair given twice. Forgets what was counted.
+// or a pair given twice; the table before then stays. Forgets what was counted.
 PTL_EXPORT int64_t ptl_bpe_load(ptl_bpe* bpe, const int32_t* table, int64_t count);
 // The ids of a text.
 PTL_EXPORT int64_t ptl_bpe_encode(ptl_bpe* bpe, const uint8_t* text, int64_t bytes);

@@ -6,7 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from tools import debian, downloads, paths, runtime, venv
+from tools import debian, downloads, fuzz, paths, runtime, venv
 from tools.shell import BuildError, run, say
 
 KINDS = ("native", "pyodide", "browser")
@@ -26,7 +26,7 @@ def split(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 def steps(arguments: list[str]) -> list:
     kinds, _ = split(arguments)
-    wanted = [("A Vulkan driver", vulkan)] if "native" in kinds else []
+    wanted = [("A Vulkan driver", vulkan), ("clang with its sanitizers", fuzz.need)] if "native" in kinds else []
     if {"native", "browser"} & set(kinds):  # a run goes from the browser's tab into PyTorch and back
         wanted.append(("PyTorch, transformers, peft, gguf", test_peers))
     return wanted + ([("Chromium", browser)] if {"browser", "pyodide", LARGE} & set(kinds) else [])
