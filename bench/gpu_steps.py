@@ -12,6 +12,7 @@ from posttrainllm.model.config import GPTConfig
 from posttrainllm.model.live import GPT
 from posttrainllm.model.lora import LoRAConfig
 from posttrainllm.model.program import Program
+from posttrainllm.model.saving import PLAIN, Saving
 from posttrainllm.waiting import now
 
 PYTORCH_EAGER_F32_MS = {
@@ -34,11 +35,11 @@ def config_of(name: str) -> GPTConfig:
 class Steps:
     """A model that trains on made-up tokens, in blocks as the trainer sends them; with "+lora" after its name a usual adapter alone."""
 
-    def __init__(self, machine, name: str, probed: bool = True) -> None:
+    def __init__(self, machine, name: str, probed: bool = True, saving: Saving = PLAIN) -> None:
         self.machine, self.name = machine, name
         base, _, adapted = name.partition("+")
         config = self.config = config_of(base)
-        program = Program(config, True, LoRAConfig.of() if adapted else None)
+        program = Program(config, True, LoRAConfig.of() if adapted else None, saving)
         self.model = GPT(config, machine, program)
         began = time.perf_counter()
         if probed:

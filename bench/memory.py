@@ -8,7 +8,8 @@ On a CPU the figure is the highest total of PyTorch's own allocator ("Total Allo
 the end of the second step, so that AdamW's moments are there), in a process of its own. Ours is what the plan takes, all regions at once
 before the first step; it never grows. Neither counts what the products' kernels need for themselves (ours: held_bytes less the plan's). Beside them stands how far each process grew as the
 system counts it (peak resident set less that before the model), where the allocators' slack and code loaded on the way count too.
-With --cuda theirs is torch.cuda.max_memory_allocated on the GPU at hand; ours what the plan needs, and what the GPU engine will hold.
+With --cuda theirs is torch.cuda.max_memory_allocated on the GPU at hand; ours what the plan needs, and what the GPU engine will hold
+(share and met are the plan's, gpu_share and gpu_met the GPU engine's). --again renews ours in that record, on any machine: theirs stay.
 The record is bench/results/memory.json (with --cuda memory_cuda.json).
 """
 
@@ -21,6 +22,7 @@ import json
 import os
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from bench import host
@@ -132,27 +134,25 @@ class Torch:
         return total
 
 
-def planned_bytes(preset: str, batch: int, saving: dict) -> dict:
+def planned_bytes(config, saving: dict) -> dict:
     """Bytes by kind of our plan."""
     from posttrainllm.model.choosing import planned
-    from posttrainllm.model.config import GPTConfig
     from posttrainllm.model.saving import Saving
 
-    return planned(GPTConfig.preset(preset, batch=batch), None, Saving(**saving)).memory
+    return planned(config, None, Saving(**saving)).memory
 
 
-def on_gpu(preset: str, batch: int, saving: dict) -> int:
+def on_gpu(config, saving: dict) -> int:
     """Bytes that our GPU engine will hold, in buffers of up to 4 GiB, as large GPUs have them."""
     from posttrainllm.backends.gpu.limits import Limits
     from posttrainllm.backends.gpu.options import Options
     from posttrainllm.backends.gpu.predict import Predictor
-    from posttrainllm.model.config import GPTConfig
     from posttrainllm.model.held import predicted
     from posttrainllm.model.program import Program
     from posttrainllm.model.saving import Saving
 
     limits = Limits(buffer_bytes=(1 << 32) - 256, binding_bytes=(1 << 31) - 4, workgroup_memory_bytes=49152, invocations=1024)
-    program = Program(GPTConfig.preset(preset, batch=batch), saving=Saving(**saving))
+    program = Program(config, saving=Saving(**saving))
     return predicted(program, Predictor(Options(limits)))["total_bytes"]
 
 
@@ -163,29 +163,67 @@ def compare(preset: str, batch: int, cuda: bool) -> dict:
     found = {}
     for name, saving in ways(GPTConfig.preset(preset).layers, batch).items():
         print(f"{preset}, batch {batch}: {name} …", file=sys.stderr, flush=True)
-        row = {"saving": saving, "plan": planned_bytes(preset, batch, saving)}
+        config = GPTConfig.preset(preset, batch=batch)
+        row = {"saving": saving, "plan": planned_bytes(config, saving)}
         theirs = Child("bench.memory", "Torch", preset, THREADS)
         try:
             row["torch"] = theirs.call("peak", batch, saving, "cuda" if cuda else "cpu")
         finally:
             theirs.close()
         if cuda:
-            row["ours"] = {"held_bytes": on_gpu(preset, batch, saving)}
+            row["ours"] = {"held_bytes": on_gpu(config, saving)}
         else:
             ours = Child("bench.memory", "Ours", preset, THREADS)
             try:
                 row["ours"] = ours.call("peak", batch, saving)
             finally:
                 ours.close()
-        row["share"] = round(row["plan"]["total_bytes"] / row["torch"]["allocated_bytes"], 3)
-        row["met"] = row["plan"]["total_bytes"] <= row["torch"]["allocated_bytes"]
-        found[name] = row
+        found[name] = judged(row, cuda)
     return found
+
+
+def judged(row: dict, cuda: bool) -> dict:
+    """A row with our shares of theirs, and whether they are at most theirs."""
+    theirs = row["torch"]["allocated_bytes"]
+    for prefix, ours in (("", row["plan"]["total_bytes"]), *((("gpu_", row["ours"]["held_bytes"]),) if cuda else ())):
+        row |= {f"{prefix}share": round(ours / theirs, 3), f"{prefix}met": ours <= theirs}
+    return row
+
+
+def again(record: dict) -> dict:
+    """The record of --cuda with ours anew; and with what bench torchrun measured of PyTorch on one GPU in f32."""
+    from posttrainllm.model.config import GPTConfig
+
+    from bench.torchrun import OTHERS
+
+    cases = {name: dict(found) for name, found in record["parts"].items() if "torchrun" not in name}
+    for case in json.loads((HERE / "results" / "torchrun.json").read_text())["cases"]:
+        if (case["world"], case["precision"]) == (1, "f32"):
+            name = f"{case['shape']}, {case['batch']} (torchrun.json)"
+            theirs = {"allocated_bytes": case["peak_bytes"], "device": "NVIDIA H200"}
+            saving = {"micro_batches": case["micro_batches"], "recompute": case["recompute"]}
+            cases.setdefault(name, {})[case["saving"]] = {"saving": saving, "torch": theirs}
+    for name, found in cases.items():
+        preset, batch = name.split(" (")[0].split(", ")
+        config = GPTConfig.preset(preset, batch=int(batch))
+        if "torchrun" in name:
+            config = replace(config, **OTHERS.get(preset, {}))
+        for row in found.values():
+            saving = row["saving"]
+            saving["recompute"] = config.layers if saving["recompute"] < 0 else saving["recompute"]
+            row |= {"plan": planned_bytes(config, saving), "ours": {"held_bytes": on_gpu(config, saving)}}
+            judged(row, True)
+    return record | {"ours_renewed": today(), "parts": cases}
+
+
+def today() -> str:
+    """Now, as records say it."""
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
 def table(parts: dict) -> str:
     """The figures for a person: megabytes of 1,000,000 bytes."""
-    lines = ["| preset, batch | way | ours, plan MB | PyTorch MB | share | at most PyTorch's | ours, process MB | PyTorch, process MB |", "|---" * 8 + "|"]
+    lines = ["| preset, batch | way | ours, plan MB | PyTorch MB | share | at most PyTorch's | ours, process MB | PyTorch, process MB | ours on a GPU |", "|---" * 9 + "|"]
 
     def mb(row: dict, key: str) -> str:
         return f"{row[key] / 1e6:,.1f}" if row.get(key) else "-"
@@ -194,7 +232,8 @@ def table(parts: dict) -> str:
         for name, row in found.items():
             cells = (label, name, mb(row["plan"], "total_bytes"), mb(row["torch"], "allocated_bytes"), f"{row['share']:.2f}")
             met = "yes" if row["met"] else "**no**"
-            lines.append("| " + " | ".join((*cells, met, mb(row["ours"], "resident_bytes"), mb(row["torch"], "resident_bytes"))) + " |")
+            gpu = f"{mb(row['ours'], 'held_bytes')} ({row['gpu_share']:.3f}{'' if row['gpu_met'] else ', **no**'})" if "gpu_met" in row else "-"
+            lines.append("| " + " | ".join((*cells, met, mb(row["ours"], "resident_bytes"), mb(row["torch"], "resident_bytes"), gpu)) + " |")
     return "\n".join(lines)
 
 
@@ -203,8 +242,15 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="./build.sh bench memory", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--presets", nargs="+", default=list(PRESETS))
     parser.add_argument("--cuda", action="store_true", help="PyTorch on the GPU at hand, beside our plan")
+    parser.add_argument("--again", action="store_true", help="renew our figures in the record of --cuda")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
+    if options.again:
+        out = HERE / "results" / "memory_cuda.json"
+        record = again(json.loads(out.read_text()))
+        out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+        print(table(record["parts"]))
+        return 0
     config = importlib.import_module("posttrainllm.model.config").GPTConfig
     parts = {}
     for preset in options.presets:
@@ -212,7 +258,7 @@ def main(arguments: list[str]) -> int:
         parts[f"{preset}, {batch}"] = compare(preset, batch, options.cuda)
     record = {
         "command": " ".join(["./build.sh bench memory", *arguments]),
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "date": today(),
         "host": host.facts(),
         "threads": THREADS,
         "parts": parts,

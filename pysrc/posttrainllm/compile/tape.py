@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..ops import KERNEL_IDS, KERNELS, Kernel
 from .arena import Plan
@@ -29,6 +29,12 @@ class Tape:
     labels: tuple[str, ...]
     apart: Callable[[], Tape] | None = field(default=None, compare=False, repr=False)
     """For an engine that keeps activations apart from the regions (a GPU), where this tape lends them some of a region."""
+    passing: bool = field(default=False, compare=False)
+    """Whether nothing in the arena is read after it: then an engine that places activations anew need keep none to the end."""
+    lends: tuple[tuple[str, int], ...] = field(default=(), compare=False)
+    """Regions, with their bytes, that hold nothing while it runs: activations may lie there."""
+    turns: range = field(default=range(0), compare=False)
+    """Where each turn of what is repeated begins, the step being its records: nothing in the arena is alive from one to the next."""
 
     def __len__(self) -> int:
         return len(self.data) // RECORD_BYTES
@@ -95,7 +101,8 @@ def repeat(tape: Tape, body: range, places: dict[int, Sequence[int]]) -> Tape:
             struct.pack_into("<q", piece, at, addresses[turn])
         out += piece
     labels = tape.labels[: body.start] + tape.labels[body.start : body.stop] * times + tape.labels[body.stop :]
-    return Tape(bytes(out + tape.data[stop:]), labels)
+    turns = range(body.start, body.start + times * len(body), len(body))
+    return replace(tape, data=bytes(out + tape.data[stop:]), labels=labels, turns=turns)
 
 
 def decode(tape: Tape) -> Iterator[Record]:

@@ -12,8 +12,9 @@ from ..errors import ConfigError
 from .config import GPTConfig
 from .gpt import Layout, trace
 from .lora import LoRAConfig
-from .program import LOSS, METRIC_BYTES, NORM, Pass, backward, inputs, lenders, seal, update_weights, zero_gradients, zero_late
+from .program import LOSS, METRIC_BYTES, NORM, Pass, backward, inputs, lenders, seal, update_weights
 from .saving import PLAIN, Saving
+from .zeroing import FEW_BYTES, worth_zeroing_late, zero_gradients, zero_late
 
 BETA = Value("beta", (1,), "f32", "slots", 5 * ALIGN_BYTES)
 
@@ -43,7 +44,8 @@ def preference_step(config: GPTConfig, pairs: int, lora: LoRAConfig | None = Non
     layout, graph = Layout.of(config, lora), Graph()
     weights, rows = layout.values(), 2 * pairs * config.context
     tokens, targets = inputs(2 * pairs, config.context)
-    if not lend:
+    late = lend or worth_zeroing_late(layout)
+    if not late:
         zero_gradients(graph, layout)
     logits = trace(graph, config, weights, tokens, 2 * pairs, config.context, lora=lora)["logits"]
     sizes = {"R": rows, "V": config.vocabulary, "S": pairs, "T": config.context}
@@ -51,14 +53,16 @@ def preference_step(config: GPTConfig, pairs: int, lora: LoRAConfig | None = Non
     slots = {"reference": reference_slot(pairs), "beta": BETA}
     margins = graph.call("dpo", sizes, losses=losses, margins=margins_of(pairs), loss=LOSS, **slots).arg("margins")
     builder = backward(graph, layout, saving)
-    if lend:
-        zero_late(graph, layout)
+    if late:
+        zero_late(graph, layout, 0 if lend else FEW_BYTES)
     update_weights(graph, layout, saving)
     gradients = {name: builder.parameter_gradient(weights[name]) for name in layout.trainable_names}
     made = gradients | {"margins": margins, "loss": LOSS, "gradient_norm": NORM}
     step = seal(graph, tokens=tokens, targets=targets, outputs=made, lend=lenders(config) if lend else None)
     if lend:
         step.tape = replace(step.tape, apart=lru_cache(lambda: preference_step(config, pairs, lora, saving, False).tape))
+    else:
+        step.tape = replace(step.tape, passing=True, lends=tuple(lenders(config, late=False).items()))
     return step
 
 

@@ -21,6 +21,7 @@ from .saving import PLAIN, Saving
 from .slots import (  # noqa: F401 - others take them from here
     DLOSS, LOSS, METRIC_BYTES, NORM, POSITION, RECIPE, SEED, SLOT_BYTES, dloss_of, inputs, metric_bytes, pack_recipe, places, slot_bytes,
 )  # fmt: skip
+from .zeroing import FEW_BYTES, flat, worth_zeroing_late, zero_gradients, zero_late
 
 
 @dataclass
@@ -51,12 +52,6 @@ class Pass:
         """(rows, tokens in a row) of all parts together."""
         rows, time = self.tokens.shape
         return self.parts * rows, time
-
-
-def _flat(layout: Layout, region: str, start: int, stop: int) -> Value:
-    """Bytes start … stop of the flat buffers as they stand in params; the other regions begin at what is trained."""
-    offset = start if region == "params" else start - layout.frozen_bytes
-    return Value(f"{region}[{offset}:{offset + stop - start}]", ((stop - start) // ELEMENT_BYTES,), "f32", region, offset)
 
 
 def kept_bytes(plan: Plan, forward: int) -> int:
@@ -123,46 +118,18 @@ def lenders(config: GPTConfig, late: bool = True) -> dict[str, int]:
     return ({"grads": 0} if late else {}) | {"cache": Cache.nbytes(config)}
 
 
-def zero_late(graph: Graph, layout: Layout) -> None:
-    """Insert: every gradient becomes zero just before the backward first adds to it or to one of its block's, not at the start; so
-    the memory of those that are still to come can be lent."""
-    groups: dict[str, list[int]] = {}  # by what is filled at once: offset, and where that is
-    for parameter in layout.trainable:
-        start, name = layout.offsets_bytes[parameter.name], parameter.name
-        tail = start >= layout.decayed_bytes and not layout.frozen_bytes
-        groups.setdefault("tail" if tail else ".".join(name.split(".")[: 2 if name.startswith("blocks.") else 1]), []).append(start)
-    starts = sorted(min(offsets) for offsets in groups.values())
-    firsts: dict[int, int] = {}
-    for index, node in enumerate(graph.nodes):
-        for value in node.values.values():
-            if value.region == "grads":
-                at = layout.frozen_bytes + value.offset_bytes
-                firsts.setdefault(max(start for start in starts if start <= at), index)
-    stops = dict(zip(starts, [*starts[1:], layout.total_bytes]))
-    for start, index in sorted(firsts.items(), key=lambda each: -each[1]):
-        fill = Graph()
-        part = _flat(layout, "grads", start, stops[start])
-        graph.nodes.insert(index, fill.call("fill", {"N": part.nbytes // ELEMENT_BYTES}, (0.0,), x=part))
-
-
-def zero_gradients(graph: Graph, layout: Layout) -> None:
-    """Append: every gradient becomes zero, so that the backward may add to it."""
-    everything = _flat(layout, "grads", layout.frozen_bytes, layout.total_bytes)
-    graph.call("fill", {"N": everything.nbytes // ELEMENT_BYTES}, (0.0,), x=everything)
-
-
 def update_weights(graph: Graph, layout: Layout, saving: Saving = PLAIN) -> None:
     """Append: the gradients' global norm, and clipped AdamW on all that is trained."""
-    everything = _flat(layout, "grads", layout.frozen_bytes, layout.total_bytes)
+    everything = flat(layout, "grads", layout.frozen_bytes, layout.total_bytes)
     count = everything.nbytes // ELEMENT_BYTES
     graph.call("grad_norm", {"N": count, "G": -(-count // PARTIAL_ELEMENTS)}, out="partials", grad=everything, norm=NORM)
     parts, kind = ((1, layout.frozen_bytes, layout.decayed_bytes), (0, layout.decayed_bytes, layout.total_bytes)), KINDS[saving.moments]
     for decayed, start, stop in parts:
         if start == stop:
             continue
-        flat = {name: _flat(layout, region, start, stop) for name, region in (("grad", "grads"), ("param", "params"))}
-        flat |= {region: moments_of(layout, region, start, stop, kind) for region in ("m", "v")}
-        graph.call(kind.kernel, kind.sizes((stop - start) // ELEMENT_BYTES), (decayed,), norm=NORM, recipe=RECIPE, **flat)
+        each = {name: flat(layout, region, start, stop) for name, region in (("grad", "grads"), ("param", "params"))}
+        each |= {region: moments_of(layout, region, start, stop, kind) for region in ("m", "v")}
+        graph.call(kind.kernel, kind.sizes((stop - start) // ELEMENT_BYTES), (decayed,), norm=NORM, recipe=RECIPE, **each)
 
 
 @dataclass
@@ -188,7 +155,7 @@ def step_graph(config: GPTConfig, lora: LoRAConfig | None = None, saving: Saving
     layout, graph, parts = Layout.of(config, lora), Graph(), saving.micro_batches
     weights, rows = layout.values(), config.batch // parts
     tokens, targets = inputs(rows, config.context, parts)
-    late = lend and parts == 1
+    late = parts == 1 and (lend or worth_zeroing_late(layout))
     if not late:
         zero_gradients(graph, layout)
     first = len(graph.nodes)
@@ -197,7 +164,7 @@ def step_graph(config: GPTConfig, lora: LoRAConfig | None = None, saving: Saving
     forward = len(graph.nodes)
     builder = backward(graph, layout, saving, dloss_of(0, parts))
     if late:
-        zero_late(graph, layout)
+        zero_late(graph, layout, 0 if lend else FEW_BYTES)
     body = range(first, len(graph.nodes))
     update_weights(graph, layout, saving)
     gradients = {name: builder.parameter_gradient(weights[name]) for name in layout.trainable_names}
@@ -222,9 +189,9 @@ def training_step(config: GPTConfig, lora: LoRAConfig | None = None, saving: Sav
 
 @lru_cache(maxsize=16)
 def _step_apart(config: GPTConfig, lora: LoRAConfig | None, saving: Saving) -> Tape:
-    """The same step with activations in the arena alone, and all gradients zero from the start."""
+    """The same step with activations in the arena alone, and gradients zero from the start, or many at a time."""
     step = step_graph(config, lora, saving, lend=False)
-    return seal(step.graph, step.body, **step.rest).tape
+    return replace(seal(step.graph, step.body, **step.rest).tape, passing=True, lends=tuple(lenders(config, late=False).items()))
 
 
 def backward(graph: Graph, layout: Layout, saving: Saving = PLAIN, dloss: Value = DLOSS) -> Builder:

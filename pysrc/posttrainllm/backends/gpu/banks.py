@@ -15,9 +15,10 @@ from ...compile.tape import OFFSET_MASK, Record, Tape, decode
 from ...dims import ELEMENT_BYTES, product, round_up
 from ...errors import DeviceError
 from ...ops import Arg
-from .dispatch import BANK, Operand, Span
+from .dispatch import Operand, Span
 from .fuse import Step, fuse
 from .halves import Halves, halves_of, is_shadowed, storage
+from .lending import lend, lenders, note_gradients
 from .limits import Limits
 from .options import Options
 
@@ -54,7 +55,7 @@ class Banks:
                     "one stored in half precision was asked for",
                     'open the engine with precision "f32"',
                 )
-            return Operand(BANK + span.bank, span.offset + offset - span.start, nbytes)
+            return span.operand(offset - span.start, nbytes)
         raise DeviceError(
             "webgpu", "activations are read after the tape that made them", f"{nbytes:,} bytes at {offset:,} came"
         )
@@ -66,23 +67,32 @@ def place(tape: Tape, given: Limits | Options) -> Banks:
     limits = options.limits
     halves = halves_of(tape, options)
     spans, steps = _spans(tape, options, halves)
-    _keep_survivors(spans, len(steps))
+    if not tape.passing:
+        _keep_survivors(spans, len(steps))
+    lending = lenders(steps, options.cuts, tape.lends)
     gone: set[Span] = set()
     if options.fuse:
         steps, gone = fuse(steps)
     spans, fused = [s for s in spans if s not in gone], [s for s in spans if s in gone]
+    twins = _twins(spans, tape.turns) if tape.passing else {}
+    placed = [span for span in spans if span not in twins]
     _note_neighbours(steps)
+    if lending:
+        note_gradients(steps, options.cuts)
+        lend(placed, lending, len(tape))
     count = FEWEST_BANKS
     while True:
-        sizes = _pack(spans, count)
+        sizes = _pack(placed, count)
         if max(sizes) <= limits.buffer_bytes:
             break
         if count == MOST_BANKS:
             limits.require_buffer("a part of the activations", max(sizes))
         count = min(MOST_BANKS, count * 2)
+    for span, first in twins.items():
+        span.bank, span.offset, span.lent = first.bank, first.offset, first.lent
     for step in steps:
         step.uses = {
-            name: Operand(BANK + use.bank, use.offset, use.nbytes) if isinstance(use, Span) else use
+            name: use.operand() if isinstance(use, Span) else use
             for name, use in step.uses.items()
         }
     return Banks(steps, sizes, spans, fused, halves)
@@ -150,29 +160,43 @@ def _keep_survivors(spans: list[Span], records: int) -> None:
         later.append((start, stop))
 
 
+def _twins(spans: list[Span], turns: range) -> dict[Span, Span]:
+    """Each value of what a tape repeats to that of the first turn in whose place it lies: so every turn lies as one would."""
+    by_turn = [[s for s in spans if start <= s.first < start + turns.step] for start in turns]
+    shapes = [[(s.start, s.nbytes, s.first - start, s.last - start) for s in own] for start, own in zip(turns, by_turn)]
+    if len(turns) < 2 or any(each != shapes[0] for each in shapes):
+        return {}
+    return {span: first for own in by_turn[1:] for span, first in zip(own, by_turn[0])}
+
+
 def _pack(spans: list[Span], count: int) -> list[int]:
-    """Give every span a bank and an offset; returns the banks' sizes."""
+    """Give every span that has no place yet a bank and an offset; returns the banks' sizes."""
     sizes = [0] * count
     placed: list[list[Span]] = [[] for _ in range(count)]
     for span in spans:
         span.bank = -1
     for span in sorted(spans, key=lambda s: (-s.nbytes, s.first)):
-        nbytes = round_up(span.nbytes, 256)
-        best = None
-        for bank in range(count):
-            shared = sum(other.nbytes for other in span.beside if other.bank == bank)
-            offset = 0
-            first, last = span.first, span.last
-            busy = [(o.offset, o.offset + o.nbytes) for o in placed[bank] if o.first <= last and first <= o.last]
-            busy.sort()
-            for start, stop in busy:
-                if start - offset >= nbytes:
-                    break
-                offset = max(offset, round_up(stop, 256))
-            grown = max(0, offset + nbytes - sizes[bank])
-            if best is None or (shared, grown, sizes[bank]) < best[:3]:
-                best = (shared, grown, sizes[bank], bank, offset)
-        span.bank, span.offset = best[3], best[4]
-        placed[span.bank].append(span)
-        sizes[span.bank] = max(sizes[span.bank], span.offset + nbytes)
+        if span.lent < 0:
+            _to_bank(span, sizes, placed)
     return sizes
+
+
+def _to_bank(span: Span, sizes: list[int], placed: list[list[Span]]) -> None:
+    nbytes = round_up(span.nbytes, 256)
+    best = None
+    for bank in range(len(sizes)):
+        shared = sum(other.nbytes for other in span.beside if other.bank == bank)
+        offset = 0
+        first, last = span.first, span.last
+        busy = [(o.offset, o.offset + o.nbytes) for o in placed[bank] if o.first <= last and first <= o.last]
+        busy.sort()
+        for start, stop in busy:
+            if start - offset >= nbytes:
+                break
+            offset = max(offset, round_up(stop, 256))
+        grown = max(0, offset + nbytes - sizes[bank])
+        if best is None or (shared, grown, sizes[bank]) < best[:3]:
+            best = (shared, grown, sizes[bank], bank, offset)
+    span.bank, span.offset = best[3], best[4]
+    placed[span.bank].append(span)
+    sizes[span.bank] = max(sizes[span.bank], span.offset + nbytes)

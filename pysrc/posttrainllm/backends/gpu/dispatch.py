@@ -43,7 +43,8 @@ def stem_of(kernel: str) -> str:
 
 @dataclass(eq=False)
 class Span:
-    """A value of the arena: its place on the tape, bytes on the device, first and last record, and its place there."""
+    """A value of the arena: its place on the tape, bytes on the device, first and last record, and its place there: an offset in a
+    bank, or from the first byte of a region that lends it room. `near`: buffers of such a region that are touched beside it."""
 
     start: int
     tape_bytes: int
@@ -51,8 +52,15 @@ class Span:
     first: int
     last: int
     beside: set[Span] = field(default_factory=set, repr=False)
+    near: set[int] = field(default_factory=set, repr=False)
     bank: int = -1
     offset: int = 0
+    lent: int = -1
+
+    def operand(self, start: int = 0, nbytes: int | None = None) -> Operand:
+        """Where it lies, or bytes of it from `start` on."""
+        region = BANK + self.bank if self.lent < 0 else self.lent
+        return Operand(region, self.offset + start, self.nbytes if nbytes is None else nbytes)
 
 
 @dataclass(frozen=True)

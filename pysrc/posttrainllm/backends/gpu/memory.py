@@ -14,7 +14,7 @@ from ...errors import DeviceError
 from .dispatch import BANK, SCRATCH, buffer_name
 from .limits import Limits
 from .lower import Lowered
-from .parts import KIND_MASK, PART_SHIFT, Cuts, Edges, Operand
+from .parts import KIND_MASK, LENT_PART_BYTES, PART_SHIFT, Cuts, Edges, Operand
 
 SMALLEST_BYTES = 256
 
@@ -75,7 +75,8 @@ class Memory:
             self.allocate({region: nbytes})
 
     def require(self, tape: Tape) -> None:
-        """Cut regions anew where a value of a tape is cut by them; what they held stays."""
+        """Make what lends a tape room; cut regions anew where a value of it is cut by them; what they held stays."""
+        self.allocate(dict((tape.apart() if tape.apart else tape).lends))
         if not self.cuts.parts:
             return
         own = Edges()
@@ -87,6 +88,8 @@ class Memory:
 
     def _starts(self, number: int, nbytes: int) -> tuple[int, ...]:
         most = self.limits.buffer_bytes // SMALLEST_BYTES * SMALLEST_BYTES
+        if number in self._edges.lent:
+            most = min(most, LENT_PART_BYTES)
         if nbytes <= most and number not in self.cuts.parts:
             return (0,)
         return self._edges.cut(number, nbytes, most, tuple(at for at, _ in self.cuts.parts.get(number, ())))

@@ -19,6 +19,10 @@ from ...errors import DeviceError, DeviceLimitError
 
 PART_SHIFT = 16
 KIND_MASK = (1 << PART_SHIFT) - 1
+LENT = REGIONS.index("grads")
+LENT_PART_BYTES = 256 << 20
+"""Gradients that lend their memory (see lending.py) lie in buffers of at most so much: what is lent of one may stand beside what is
+made in another. Every further one costs two or three dispatches a step."""
 TABLES = ("wte", "dwte")
 """Arguments [V,C] that may be cut, between ROWS rows."""
 ROWS = 128
@@ -84,9 +88,10 @@ class Cuts:
 
 
 class Edges:
-    """Where the values of some tapes begin and end, by region: what a cut must respect."""
+    """Where the values of some tapes begin and end, by region: what a cut must respect. `lent`: regions that a tape fills late."""
 
     def __init__(self) -> None:
+        self.lent: set[int] = set()
         self._solid: dict[int, set[tuple[int, int]]] = {}
         self._tables: dict[int, set[tuple[int, int, int]]] = {}
         self._units: dict[int, int] = {}
@@ -98,9 +103,11 @@ class Edges:
         if tape.data in self._seen:
             return
         self._seen.add(tape.data)
-        for record in decode(tape):
+        for index, record in enumerate(decode(tape)):
             for argument, (region, start) in zip(record.kernel.args, record.operands):
                 number = REGIONS.index(region)
+                if number == LENT and index and record.kernel.name == "fill":
+                    self.lent.add(number)
                 if number == ARENA or argument.dims == ("N",):
                     continue
                 stop = start + round_up(product(record.kernel.shape(argument, record.sizes)) * ELEMENT_BYTES, ALIGN_BYTES)
