@@ -21,7 +21,8 @@ class Figures:
     of them that the candidate foresees better than the version in use. base_…: on the base's own held-out text. probe_…: on fixed passages of
     it (probe_sha256 tells which); worst: the passage that rose most. preference_accuracy: the share of held-out preferences whose chosen
     answer gained more on the version in use than the rejected one. recital_…: the share of beginnings from the training text that come back
-    word for word; copied_…: bytes of the longest run that what is written shares with training text or learnt answers, on average.
+    word for word; copied_…: bytes of the longest run that what is written after such beginnings, and unseen ones, shares with the training text,
+    on average; answers_…: the same with the answers learnt.
     """
 
     held_out_rows: int
@@ -43,6 +44,8 @@ class Figures:
     recital_after: float | None = None
     copied_before_bytes: float | None = None
     copied_after_bytes: float | None = None
+    answers_before_bytes: float | None = None
+    answers_after_bytes: float | None = None
 
     def to_dict(self) -> dict:
         """JSON."""
@@ -107,9 +110,10 @@ def judge(figures: Figures, bounds: dict | None = None) -> tuple[str, ...]:
             f"Reciting: at most {b['recital_rise']:.0%} more of the training text's beginnings coming back word for word is asked; "
             f"{f.recital_before:.0%} before and {f.recital_after:.0%} after came."
         )
-    if f.copied_after_bytes is not None and f.copied_after_bytes - f.copied_before_bytes > b["copied_rise_bytes"]:
-        said.append(
-            f"Copying: runs at most {b['copied_rise_bytes']:g} bytes longer on average, out of the training text or the answers learnt, is asked; "
-            f"{f.copied_before_bytes:.1f} before and {f.copied_after_bytes:.1f} after came."
-        )
+    for what, before, after, bound in (
+        ("Copying: runs out of the training text", f.copied_before_bytes, f.copied_after_bytes, b["copied_rise_bytes"]),
+        ("Reciting what was learnt: runs out of the answers, after text that asks for none,", f.answers_before_bytes, f.answers_after_bytes, b["answers_rise_bytes"]),
+    ):
+        if after is not None and after - before > bound:
+            said.append(f"{what} at most {bound:g} bytes longer on average are asked; {before:.1f} before and {after:.1f} after came.")
     return tuple(said)

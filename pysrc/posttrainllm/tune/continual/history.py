@@ -108,7 +108,7 @@ class History:
         adapter = adapter.renamed(f"version {number}")
         version = Version(number, self._clock(), adapter_sha256=adapter_sha256(adapter), base_sha256=adapter.base_sha256, **facts)
         self.journal.append({"kind": "version"} | _finite(version.to_dict()), packed(adapter))
-        return version
+        return self[number]
 
     def use(self, number: int | None, aside: bool = False) -> Version | None:
         """Put a version in use (None: the base alone); it is on a model once `put_on` puts it there. One that was kept aside is only

@@ -251,6 +251,8 @@ class _Improvement:
             recital_after=known.recital,
             copied_before_bytes=base.copied_bytes,
             copied_after_bytes=known.copied_bytes,
+            answers_before_bytes=base.answers_bytes,
+            answers_after_bytes=known.answers_bytes,
         )
         reasons = judge(figures, self.bounds)
         notes = (self.yardstick.note,) if self.yardstick.note else ()

@@ -14,7 +14,7 @@ from ...data.pairs import Pairs, Preferences
 from ...errors import DataError
 from ...ops.normal import GOLDEN, mix
 from ...study.matches import Matches
-from ...study.memorise import memorise_async
+from ...study.memorise import LONGEST_CONTINUATION, LONGEST_PREFIX, memorise_async
 from ...study.report import Memorisation
 from ..forgetting import text_loss_async
 
@@ -22,19 +22,21 @@ from ..forgetting import text_loss_async
 @dataclass(frozen=True)
 class Known:
     """A model beside the base's text: its loss there (nats a token, and a byte), that of each fixed passage, and what it recites
-    (None where the text is too short to tell)."""
+    (None where the text is too short to tell): the share of beginnings from its training text that come back word for word, less that of
+    beginnings it never saw; and the mean length in bytes of the longest run in what it writes that stands in the training text, and in the answers."""
 
     base_nats: float
     base_nats_per_byte: float
     passages_nats: tuple[float, ...]
     recital: float | None
     copied_bytes: float | None
+    answers_bytes: float | None
 
 
 class Yardstick:
     """The base's text as the gate measures it: the same tokens, passages and beginnings for every version.
 
-    answers: what the candidate learns; copying them where nobody asked counts as copying the training text does. Raises DataError where
+    answers: what the candidate learns; reciting them where nobody asked counts as reciting the training text does. Raises DataError where
     the text is too short for the model.
     """
 
@@ -45,7 +47,7 @@ class Yardstick:
         self.passages = self._passages()
         self.sha256 = hashlib.sha256(b"".join(tokens for tokens, _ in self.passages)).hexdigest()
         self._excerpt = _excerpt(corpus, settings["memorise_bytes"]).tokens(tokenizer)
-        self._matches = Matches(self._excerpt.data[: self._excerpt.split] + "\n\n".join(["", *answers]).encode("utf-8"))
+        self._matches, self._answers = Matches(self._excerpt.data[: self._excerpt.split]), Matches("\n\n".join(answers).encode("utf-8"))
         self.note = ""
 
     def _passages(self) -> list[tuple[bytes, bytes]]:
@@ -62,7 +64,7 @@ class Yardstick:
     async def known(self, model) -> Known:
         """Measure a model as it is."""
         base = await text_loss_async(model, self.corpus, self.settings["base_tokens"])
-        recital = copied = None
+        recital = copied = learnt = None
         try:
             check = await self._memorised(model)
         except DataError as error:
@@ -71,7 +73,9 @@ class Yardstick:
             subject = check.subjects[0]
             recital = max(0.0, subject.training.exact_rate - subject.held_out.exact_rate)
             copied = statistics.fmean([*subject.training.longest_bytes, *subject.held_out.longest_bytes])
-        return Known(base.loss_nats, base.bits_per_byte * math.log(2), tuple(await self._losses(model)), recital, copied)
+            list(self._answers.build())
+            learnt = statistics.fmean(max(self._answers.lengths(probe.output_bytes)) for probe in subject.probes)
+        return Known(base.loss_nats, base.bits_per_byte * math.log(2), tuple(await self._losses(model)), recital, copied, learnt)
 
     async def _losses(self, model) -> list[float]:
         context, batch, found = self.config.context, self.config.batch, []
@@ -85,7 +89,9 @@ class Yardstick:
         return found
 
     async def _memorised(self, model) -> Memorisation:
-        how = {"prefixes": self.settings["memorise_prefixes"], "matches": self._matches}
+        context = self.config.context  # continued further than the check does by itself: what is recited shows in long runs
+        how = {"prefix_tokens": max(1, min(context // 4, LONGEST_PREFIX)), "continuation_tokens": max(1, min(context // 2, LONGEST_CONTINUATION))}
+        how |= {"prefixes": self.settings["memorise_prefixes"], "matches": self._matches}
         async for item in memorise_async(model, self._excerpt, **how):
             if isinstance(item, Memorisation):
                 return item

@@ -1,4 +1,4 @@
-"""Settings of an improvement: configs/continual.json with changes, checked. Every bound and its reason is in docs/learning.md."""
+"""Settings of an improvement: configs/continual.json with changes, checked. Every bound and its reason is in docs/corrections.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RANGES = {
         "held_out_margin_nats": (float, 0.0, 100.0), "held_out_wins": (float, 0.0, 1.0),
         "held_out_above_base_nats_per_byte": (float, 0.0, 100.0), "preference_accuracy": (float, 0.0, 1.0), "base_rise_nats": (float, 0.0, 100.0),
         "probe_rise_nats": (float, 0.0, 100.0), "probe_worst_rise_nats": (float, 0.0, 100.0), "recital_rise": (float, 0.0, 1.0),
-        "copied_rise_bytes": (float, 0.0, 4096.0),
+        "copied_rise_bytes": (float, 0.0, 4096.0), "answers_rise_bytes": (float, 0.0, 4096.0),
     },
     "measure": {
         "base_tokens": (int, 64, 1 << 30), "probe_passages": (int, 1, 4096), "memorise_prefixes": (int, 8, 1000),

@@ -1,0 +1,307 @@
+"""Improve on a trained model: a style is learnt and promoted, poison is kept aside, and whatever happens the version before stays in use."""
+
+import dataclasses
+import hashlib
+import math
+
+import pytest
+
+import posttrainllm as pt
+from posttrainllm.data.corpus import Corpus
+from posttrainllm.errors import ConfigError, DataError, StoreQuotaError
+from posttrainllm.model.lora import LoRAConfig
+from posttrainllm.store.memory import MemoryVolume
+from posttrainllm.store.runs import RunStore, now
+from posttrainllm.train.reports import StepReport
+from posttrainllm.train.trainer import Live
+from posttrainllm.tune.continual.history import adapter_sha256
+from posttrainllm.tune.continual.improve import ImprovedReport, improve
+from posttrainllm.tune.continual.records import Corrections
+from posttrainllm.tune.dpo import PreferenceStepReport
+from tests.helpers.machines import open_once
+from tests.store.samples import checkpoint
+
+from .making import NOUNS, PLACES, QUICK, ask, base, corpus, draw, follows, noise, poisonous, prompts, scripted, styled, text
+
+LONG = "It was late, and the owl slept. They said:"
+
+
+@pytest.fixture(scope="module", name="records")
+def scripted_records():
+    """The scripted user's forty corrections, as JSONL: what the base offers is asked once."""
+    model = base(open_once("cpu-1"))
+    return {"style": scripted(model).to_jsonl(), "poison": poisonous(model).to_jsonl()}
+
+
+def of(*lines):
+    kept = Corrections()
+    for each in lines:
+        kept.add_jsonl(each)
+    return kept
+
+
+def run_of(model, kept, text=None, **settings):
+    """(the reports by event, the last)."""
+    found = {}
+    for report in improve(model, kept, text or corpus(), **QUICK | settings):
+        found.setdefault(report.event, []).append(report)
+    return found, report
+
+
+def held_out_prompts(kept, version):
+    return [row.prompt for row in kept if row.id in version.held_out and row.kept]
+
+
+def test_a_style_is_promoted_and_followed_where_it_was_never_taught_and_poison_is_refused(records):
+    """Check 1 of issue 7."""
+    machine = open_once("cpu-1")
+    model, kept = base(machine), of(records["style"])
+    plain = model.weights_sha256()
+    found, last = run_of(model, kept)
+    gate, version = found["gate"][0], kept.history.in_use
+    assert gate.passed and last.promoted and not gate.reasons and version.number == 1 == last.version
+    held = held_out_prompts(kept, version)
+    answers = [ask(model, prompt) for prompt in held]
+    assert len(held) == 8 and sum(map(follows, answers)) >= 7, answers
+    others = [prompt for prompt in prompts(len(NOUNS)) if prompt not in {row.prompt for row in kept}]
+    fresh = [ask(model, prompt) for prompt in others]
+    assert sum(map(follows, fresh)) >= 0.7 * len(others), fresh
+    assert sum(any(place in answer for place in PLACES) for answer in fresh) >= 0.5 * len(others), "and they still say something"
+    model.strength = 0.0
+    assert not any(follows(ask(model, prompt)) for prompt in held), "the base alone does not"
+    model.strength = 1.0
+    first, in_use = adapter_sha256(model.adapter), model.weights_sha256()
+    assert first == version.adapter_sha256 == last.adapter_sha256
+
+    bad = of(records["poison"])
+    kept.clear()
+    kept.add_jsonl(bad.to_jsonl())
+    found, last = run_of(model, kept)
+    gate = found["gate"][0]
+    assert not gate.passed and not last.promoted and last.version == 2 and "no rule in them to learn" in gate.reasons[0]
+    assert kept.history.in_use.number == 1 and adapter_sha256(model.adapter) == first and model.weights_sha256() == in_use
+    assert follows(ask(model, held[0])), "the version before is still on"
+    aside = kept.history.adapter(2)
+    assert adapter_sha256(aside) == kept.history[2].adapter_sha256 != first
+    with pytest.raises(ConfigError, match="this one was kept aside: Held-out corrections"):
+        kept.history.roll_back(model, 2)
+    assert adapter_sha256(model.adapter) == first, "nothing changed"
+
+    kept.history.roll_back(model, 2, aside=True)
+    assert adapter_sha256(model.adapter) == adapter_sha256(aside) and model.weights_sha256() != in_use and kept.history.in_use.number == 2
+    kept.history.roll_back(model, 1)
+    assert model.weights_sha256() == in_use and adapter_sha256(model.adapter) == first and kept.history.in_use.number == 1
+    kept.history.roll_back(model, None)
+    assert model.lora is None and model.weights_sha256() == plain and kept.history.in_use is None
+
+
+def test_a_second_improvement_must_be_better_than_the_version_in_use(records):
+    model, kept = base(open_once("cpu-1")), of(records["style"])
+    run_of(model, kept)
+    _, last = run_of(model, kept)
+    assert not last.promoted and "better by at least" in last.reasons[0] and kept.history.in_use.number == 1
+    assert kept.history[2].parent == 1 and kept.history[2].adapter_sha256 == kept.history[1].adapter_sha256, "the same records give the same bits"
+    for row in list(kept):  # another style: the newest answer wins, and the version that has the old one is outdone
+        if row.kept:
+            kept.record("correct", row.prompt, row.kept, row.kept.replace("my lord", "dear friend").replace("Yes", "Aye"))
+    found, last = run_of(model, kept)
+    assert last.promoted and last.version == 3 == kept.history.in_use.number and found["gate"][0].figures.held_out_before_nats > 0.5
+    told = kept.history.compare(1, 3)
+    assert not told["learned"]["both"] or set(told["learned"]["both"]) <= {row.id for row in kept if row.what in ("retry", "edit")}
+    assert told["figures"]["held_out_before_nats"][0] > 2 and not told["settings"]
+    assert set(kept.history[1].held_out.values()) and {v[:8] for v in kept.history[1].held_out.values()} == {v[:8] for v in kept.history[3].held_out.values()}
+
+
+def test_poison_in_a_good_set_does_not_get_by_unseen(records):
+    """A quarter of poison: what is promoted follows the style and keeps what the base knew; with more than half it is refused."""
+    model = base(open_once("cpu-1"))
+    outcomes = {}
+    for name, every in (("some", 4), ("most", 1.5)):
+        kept = of(records["style"])
+        for number, row in enumerate([row for row in kept if row.kept]):
+            if int((number + 1) / every) > int(number / every):
+                kept.record("correct", row.prompt, row.offered, noise(number))
+        found, last = run_of(model, kept)
+        outcomes[name] = last.promoted
+        if last.promoted:
+            figures = found["gate"][0].figures
+            good = [row.prompt for row in kept if row.id in kept.history.in_use.held_out and row.kept == styled(row.prompt)]
+            assert sum(follows(ask(model, prompt)) for prompt in good) >= 0.6 * len(good)
+            assert figures.base_after_nats - figures.base_before_nats <= 0.05
+        if model.lora is not None:
+            model.detach()
+    assert outcomes["most"] is False
+
+
+def test_a_set_that_makes_it_recite_is_refused():
+    """Every answer is one passage of the text it was trained on, after whatever stands before it."""
+    model, kept, prose = base(open_once("cpu-1")), Corrections(), bytes(corpus().train).decode()
+    for number in range(60):
+        at = draw(number, len(prose) - 30)
+        kept.record("correct", prose[at : at + 16], "", LONG)
+    found, last = run_of(model, kept, template=pt.Template("", "", "\n"), replay_share=0.0, gate={"base_rise_nats": 99, "probe_rise_nats": 99, "probe_worst_rise_nats": 99})
+    gate = found["gate"][0]
+    assert not last.promoted and gate.figures.held_out_after_nats < 0.5, "it learnt it well"
+    assert len(gate.reasons) == 1 and gate.reasons[0].startswith("Reciting what was learnt"), gate
+
+
+def test_reports_come_in_order_and_as_json(records):
+    model = base(open_once("cpu-1"))
+    reports = list(improve(model, of(records["style"]), corpus(), **QUICK))
+    events = [report.event for report in reports if report.event not in ("step", "eval")]
+    assert events == ["curated", "phase", "phase", "phase", "phase", "gate", "improved"]
+    assert [report.phase for report in reports if report.event == "phase"] == ["measure", "sft", "dpo", "gate"]
+    steps = [report for report in reports if isinstance(report, StepReport)]
+    assert len(steps) == QUICK["sft_steps"] + QUICK["dpo_steps"] and isinstance(steps[-1], PreferenceStepReport)
+    assert isinstance(reports[-1], ImprovedReport) and reports[0].learned == 32 and reports[0].held_out == 8
+    assert all(report.to_dict()["event"] == report.event for report in reports)
+
+
+@pytest.mark.parametrize("phase", ["measure", "sft", "dpo", "gate"])
+@pytest.mark.parametrize("way", ["stop", "close"])
+def test_an_improvement_that_is_ended_leaves_all_as_it_was(records, phase, way):
+    model, kept = base(open_once("cpu-1")), of(records["style"])
+    before = model.weights_sha256()
+    asked, reached = [], []
+    reports = improve(model, kept, corpus(), live=Live(asked=lambda: "stop" if asked else ""), **QUICK | {"sft_steps": 12, "dpo_steps": 4})
+    for report in reports:
+        if report.event == "phase" and report.phase == phase:
+            reached.append(phase)
+            asked.append(1)
+            if way == "close":
+                reports.close()
+                break
+    assert reached and model.lora is None and model.weights_sha256() == before and len(kept.history) == 0
+    if way == "stop":
+        assert report.event == "improved" and report.version is None and not report.promoted and report.message.startswith("Stopped, as asked")
+
+
+def test_what_was_on_the_model_before_is_put_back(records):
+    model = base(open_once("cpu-1"))
+    model.attach(LoRAConfig(3, 5.0, ("attn.q",)), seed=9, training=False, name="mine")
+    model.strength = 0.5
+    before = model.weights_sha256(), adapter_sha256(model.adapter)
+    _, last = run_of(model, of(records["poison"]), sft_steps=12, dpo_steps=0)
+    assert not last.promoted
+    assert (model.weights_sha256(), adapter_sha256(model.adapter)) == before and model.strength == 0.5 and model.adapter.name == "mine"
+
+
+def test_a_promotion_that_cannot_be_written_changes_nothing(records):
+    model, volume = base(open_once("cpu-1")), MemoryVolume()
+    with now(RunStore(volume).create("mine", "mine")) as run:
+        run.save(checkpoint(1))
+        kept = Corrections(run.journal)
+        kept.add_jsonl(records["style"])
+        volume.limit_bytes = sum(file.size() for file in volume.runs["mine"].values()) + 1000
+        with pytest.raises(StoreQuotaError):
+            run_of(model, kept)
+        assert model.lora is None and kept.history.in_use is None and len(kept) == 50
+        volume.limit_bytes = None
+        _, last = run_of(model, kept)
+        assert last.promoted
+        sha = adapter_sha256(model.adapter)
+    with now(RunStore(volume).open("mine")) as run:
+        again = Corrections(run.journal).history
+        assert again.in_use.number == 1 and adapter_sha256(again.adapter(1)) == sha and again.in_use.to_dict()["figures"]["held_out_rows"] == 8
+
+
+def test_numbers_that_are_none_keep_it_aside(records):
+    model = base(open_once("cpu-1"))
+    kept = of(records["style"])
+    found, last = run_of(model, kept, sft_learning_rate=1.0, replay_share=0.0, adapter={"alpha": 900_000.0})
+    assert not last.promoted and model.lora is None
+    assert "Training broke off" in last.reasons[0] or "the weights are broken" in last.reasons[0] or len(last.reasons) >= 2, last.reasons
+    row = kept.history[1]
+    assert not row.promoted and all(value is None or not isinstance(value, float) or math.isfinite(value) for value in row.figures.values())
+
+
+def test_the_same_records_give_the_same_adapter_on_every_engine(machine, records):
+    """Bits, not numbers: natively and in the tab."""
+    model = base(machine)
+    kept = of(records["style"])
+    run_of(model, kept, sft_steps=20, dpo_steps=5)
+    sha = kept.history[1].adapter_sha256
+    other = base(open_once("cpu-1"))
+    again = of(records["style"])
+    run_of(other, again, sft_steps=20, dpo_steps=5)
+    assert again.history[1].adapter_sha256 == sha
+
+
+def test_going_on_from_the_version_in_use(records):
+    model, kept = base(open_once("cpu-1")), of(records["style"])
+    run_of(model, kept)
+    first = kept.history.in_use
+    _, last = run_of(model, kept, start="version", sft_steps=10, dpo_steps=0)
+    second = kept.history[2]
+    assert second.parent == 1 and second.learned.keys() >= first.learned.keys() and second.adapter_sha256 != first.adapter_sha256
+    with pytest.raises(ConfigError, match="brings its adapter's settings"):
+        run_of(model, kept, start="version", adapter={"rank": 2})
+
+
+@pytest.mark.parametrize(
+    ("corpus_of", "settings", "said"),
+    [
+        (lambda: None, {}, "the text that the model was trained on is there"),
+        (lambda: Corpus.from_text("short text " * 5), {}, "holds at least one window"),
+        (corpus, {"sft_step": 3}, "'sft_step' came"),
+        (corpus, {"start": "nothing"}, "start is base or version"),
+        (corpus, {"gate": 3}, "gate holds settings by name"),
+        (corpus, {"adapter": {"rank": 0}}, "rank is a whole number"),
+    ],
+    ids=["no text", "short text", "name", "start", "gate", "rank"],
+)
+def test_what_cannot_be_is_a_sentence_before_anything_is_changed(records, corpus_of, settings, said):
+    model, kept = base(open_once("cpu-1")), of(records["style"])
+    with pytest.raises((DataError, ConfigError)) as caught:
+        list(improve(model, kept, corpus_of(), **QUICK | settings))
+    assert said in str(caught.value) and model.lora is None and len(kept.history) == 0
+
+
+def test_a_version_of_another_base_is_said_and_stays(records):
+    model, kept = base(open_once("cpu-1")), of(records["style"])
+    run_of(model, kept)
+    other = base(open_once("cpu-1"))
+    name = other.weight_names()[0]
+    other.set_weight_bytes(name, bytes(len(other.weight_bytes(name))))
+    with pytest.raises(ConfigError, match="it was made on the weights with sha256"):
+        run_of(other, kept)
+    with pytest.raises(ConfigError, match="it was made on the weights with sha256"):
+        kept.history.put_on(other, 1)
+    assert other.lora is None and kept.history.in_use.number == 1
+
+
+def test_a_text_too_repetitive_to_tell_reciting_is_measured_otherwise_and_said(records):
+    again = Corpus.from_text((text()[:600] + "\n") * 20, "again")
+    model, kept = base(open_once("cpu-1")), of(records["style"])
+    found, _ = run_of(model, kept, text=again, sft_steps=10, dpo_steps=0)
+    gate = found["gate"][0]
+    assert gate.figures.recital_after is None and "Whether it recites was not measured" in gate.notes[0]
+
+
+def test_figures_of_the_same_text_are_of_the_same_passages(records):
+    model = base(open_once("cpu-1"))
+    shas = set()
+    for kind in ("style", "poison"):
+        found, _ = run_of(model, of(records[kind]), sft_steps=3, dpo_steps=0)
+        shas.add(found["gate"][0].figures.probe_sha256)
+        if model.lora is not None:
+            model.detach()
+    assert len(shas) == 1
+
+
+def test_what_a_deleted_record_taught_is_gone_after_the_next_improvement(records):
+    """Learning anew from the base: a version knows what the records say, and nothing of those that went."""
+    model, kept = base(open_once("cpu-1")), of(records["style"])
+    for prompt in prompts(len(NOUNS))[40:50]:
+        kept.record("correct", prompt, "", "The password is xylophone.")
+    extra = [row.id for row in kept.list()[-10:]]
+    run_of(model, kept, sft_steps=20, dpo_steps=0)
+    kept.delete(*extra)
+    run_of(model, kept, sft_steps=20, dpo_steps=0)
+    clean = of(records["style"])
+    other = base(open_once("cpu-1"))
+    run_of(other, clean, sft_steps=20, dpo_steps=0)
+    mine, theirs = kept.history[2], clean.history[1]
+    assert mine.adapter_sha256 == theirs.adapter_sha256 and not set(extra) & mine.learned.keys()
+    assert hashlib.sha256(b"").hexdigest() != mine.adapter_sha256 != kept.history[1].adapter_sha256
+    assert dataclasses.asdict(mine)["texts_sha256"] == theirs.texts_sha256
