@@ -78,7 +78,7 @@ class Planning:
 
     def _held(self, config: GPTConfig, program: Program, total_bytes: int):
         """What the engine would hold with a Saving, where with the program's it holds total_bytes. On a CPU that is as much beside each
-        plan. A GPU lends nothing and writes nothing in place: what it keeps is foreseen for each, but for moments, which are its plan's
+        plan. A GPU lends otherwise and writes nothing in place: what it keeps is foreseen for each, but for moments, which are its plan's
         (0.5 s for behemoth or gpt2 natively, once)."""
         host, reckoned = self._session.host, planned(config, None, program.saving).total_bytes
 
