@@ -7,10 +7,11 @@ import * as inside from './inside.mjs';
 import * as insideContexts from './inside_contexts.mjs';
 import * as insideDraw from './inside_draw.mjs';
 import * as insideVector from './inside_vector.mjs';
+import * as editor from './editor.mjs';
 import * as learn from './learn.mjs';
 import { isolate, keepFresh, applyUpdate as swapVersion, onOffline } from './offline.mjs';
 
-export { chart, inside, insideContexts, insideDraw, insideVector, learn, spans, tuneChart };
+export { chart, editor, inside, insideContexts, insideDraw, insideVector, learn, spans, tuneChart };
 
 const RUN = 0;
 let worker = null;
@@ -38,7 +39,7 @@ export async function begin() {
 }
 
 function startWorker() {
-  flagView = crossOriginIsolated && globalThis.SharedArrayBuffer ? new Int32Array(new SharedArrayBuffer(4)) : null;
+  flagView = crossOriginIsolated && globalThis.SharedArrayBuffer ? new Int32Array(new SharedArrayBuffer(8), 0, 1) : null;
   worker = new Worker(new URL('./worker.mjs', import.meta.url), { type: 'module' });
   worker.onmessage = ({ data }) => receive(data);
   worker.onerror = (error) => {
@@ -87,6 +88,13 @@ export function sendFiles(json, files) { post({ ...JSON.parse(json), files: [...
 /** 0 run, 1 pause, 2 stop: read by the worker each step where memory can be shared. */
 export function flag(value) { if (flagView) Atomics.store(flagView, 0, value); }
 export function resetFlag() { flag(RUN); }
+
+/** Interrupt the cell that runs (SIGINT for its Python); false where no memory is shared and so nothing can. */
+export function interrupt() {
+  if (!flagView) return false;
+  new Uint8Array(flagView.buffer, 4, 1)[0] = 2;
+  return true;
+}
 
 // ---- events -------------------------------------------------------------------------------------------------------------------
 

@@ -93,6 +93,13 @@ function host(pyodide, site) {
       try { return view.data.slice(); } finally { view.release(); buffer.destroy?.(); }
     },
     flag: () => (stopFlag ? Atomics.load(stopFlag, 0) : 0),
+    /** While a cell runs, the page may interrupt Python through the shared byte after the flag; at no other time is it looked at. */
+    interrupts: (on) => {
+      if (!(stopFlag?.buffer.byteLength >= 8)) return;
+      const signal = new Uint8Array(stopFlag.buffer, 4, 1);
+      signal[0] = 0;
+      pyodide.setInterruptBuffer(on ? signal : undefined);
+    },
     post: (json) => post(JSON.parse(json)),
     post_buffer: (json, buffer) => post({ ...JSON.parse(json), buffer }, buffer instanceof Blob ? [] : [buffer]),
     new_bytes: (count) => new Uint8Array(count),

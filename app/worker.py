@@ -1,18 +1,21 @@
 """Python in the worker: a Session on the page's engine and storage. worker.mjs provides `posttrainllm_host`."""
 
 import asyncio
+import contextlib
 import importlib
 import json
 import sys
+from pathlib import Path
 
 if "/lib/posttrainllm" not in sys.path:  # a snapshot has it already, with the package imported
     sys.path.insert(0, "/lib/posttrainllm")
 importlib.invalidate_caches()
 
 import posttrainllm_host as host  # noqa: E402
-from pyodide.ffi import to_js  # noqa: E402
+import posttrainllm.data  # noqa: E402
+from pyodide.ffi import can_run_sync, to_js  # noqa: E402
 from posttrainllm.backends.gpu.tile_cache import cache_file  # noqa: E402
-from posttrainllm.backends.wasm import open_wasm, reach_bytes  # noqa: E402
+from posttrainllm.backends.wasm import open_wasm, reach_bytes, spares  # noqa: E402
 from posttrainllm.backends.webgpu_browser import open_webgpu  # noqa: E402
 from posttrainllm.data.corpus import Corpus  # noqa: E402
 from posttrainllm.errors import DeviceError, PostTrainError, SelfTestError, StoreError, StoreQuotaError  # noqa: E402
@@ -26,6 +29,9 @@ from posttrainllm.store.runs import RunStore  # noqa: E402
 
 
 MOST_JOINED_BYTES = 64 << 20
+SPARE_BYTES = 128 << 20
+"""Of an engine that stands ready for a cell: enough for the presets up to xl."""
+SHAKESPEARE = Path(posttrainllm.data.__file__).parent / "shakespeare.txt"
 
 
 class PageHost(Host):
@@ -167,6 +173,22 @@ class PageHost(Host):
 
     async def load_numpy(self) -> None:
         await host.load_numpy()
+
+    async def before_cell(self, code: str) -> None:
+        """numpy, and the bundled text where the code names it; where Python may not wait (no JSPI), an engine for a model it may make."""
+        await host.load_numpy()
+        if "shakespeare" in code and not SHAKESPEARE.exists():
+            SHAKESPEARE.write_bytes((await self.bundled_corpus()).data)
+        if not can_run_sync() and not spares and ("GPT" in code or "load" in code):
+            spares.append(await open_wasm(SPARE_BYTES, self._threads))
+
+    @contextlib.contextmanager
+    def interruptible(self):
+        host.interrupts(True)
+        try:
+            yield
+        finally:
+            host.interrupts(False)
 
     async def load_lark(self) -> None:
         await host.load_lark()

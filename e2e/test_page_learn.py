@@ -23,7 +23,7 @@ def lesson(open_page) -> Page:
 def test_the_list_and_the_way_through(open_page):
     page = open_page(fake={})
     page.click("#tab-learn")
-    expect(page.locator("#learn-list a")).to_have_count(len(LESSONS))
+    expect(page.locator("#learn-list a")).to_have_count(len(LESSONS) + 1)  # and the scratch pad
     expect(page.locator("#lesson h1")).to_contain_text("dot product")
     page.click("#learn-list a >> nth=0")
     expect(page.locator("#lesson h1")).to_have_text(LESSONS[0]["title"])
@@ -95,7 +95,7 @@ def test_a_link_sets_the_page_up_and_carries_settings_only(open_page):
 def test_a_lesson_that_is_none(open_page):
     page = open_page(fake={}, path="#learn/nowhere")
     error(page, "learn", "no lesson called nowhere")
-    expect(page.locator("#learn-list a")).to_have_count(len(LESSONS))
+    expect(page.locator("#learn-list a")).to_have_count(len(LESSONS) + 1)
 
 
 def test_the_softmax_instrument(lesson):

@@ -24,9 +24,9 @@ from tools import corpus, downloads, engine, paths, runtime, venv
 from tools.shell import BuildError, run, say
 
 # PyScript's parts that only its own editor, terminal and game widgets load.
-UNUSED = ("codemirror", "xterm", "py-editor", "py-game", "donkey", "service-worker")
+UNUSED = ("xterm", "py-editor", "py-game", "donkey", "service-worker")
 # Fetched behind the page; all else is its shell, which the service worker wants before anything works.
-RUNTIME = ("pyodide-", "posttrainllm.zip", "shakespeare.txt", "engine/engine-threads64", "learn/", "lesson/", "instruments/")
+RUNTIME = ("pyodide-", "posttrainllm.zip", "shakespeare.txt", "engine/engine-threads64", "learn/", "lesson/", "instruments/", "pyscript/codemirror", "codemirror.mjs")
 HEADERS = """/*
   Cross-Origin-Opener-Policy: same-origin
   Cross-Origin-Embedder-Policy: require-corp
@@ -65,12 +65,22 @@ def third_party() -> Files:
     for name, file in tree(downloads.package("@pyscript/core") / "dist").items():
         if file.suffix in (".js", ".css") and not name.startswith(UNUSED):
             files[f"pyscript/{name}"] = file
+    files["codemirror.mjs"] = codemirror(files)
     micropython = downloads.package("@micropython/micropython-webassembly-pyscript")
     for name in ("micropython.mjs", "micropython.wasm"):
         files[f"micropython/{name}"] = micropython / name
     for name in ("uPlot.esm.js", "uPlot.min.css"):
         files[f"uplot/{name}"] = downloads.package("uplot") / "dist" / name
     return files
+
+
+def codemirror(files: Files) -> bytes:
+    """One module of the editor's parts that we use, which PyScript ships under names with hashes in them."""
+    lines = []
+    for part, names in (("codemirror-", "EditorView, basicSetup"), ("codemirror_state-", "EditorState"), ("codemirror_lang-python-", "python, pythonLanguage")):
+        [name] = [name for name in files if name.startswith(f"pyscript/{part}")]
+        lines.append(f"export {{ {names} }} from './{name}';")
+    return ("\n".join(lines) + "\n").encode()
 
 
 def licences() -> bytes:

@@ -17,6 +17,7 @@ class Builder:
         self.seen = set()
         self.questions = sum(1 for node in _special(lesson) if "question" in node)
         self.question = 0
+        self.cells = []
 
     def fill(self, place, nodes, plain=False):
         """Append nodes to an element; plain: without explained words (in code and links)."""
@@ -66,7 +67,9 @@ class Builder:
 
     def _special(self, node):
         if "cell" in node:
-            return lesson_cell.cell(self.lesson["cells"][node["cell"]], self.lesson["name"], node["cell"])
+            made = lesson_cell.cell(self.lesson["cells"][node["cell"]], self.lesson["name"], node["cell"])
+            self.cells.append(made)
+            return made.box
         if "command" in node:
             return lesson_cell.command(self.lesson["commands"][node["command"]])
         if "question" in node:

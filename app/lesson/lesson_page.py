@@ -5,6 +5,7 @@ import json
 from pyscript.js_modules import bridge
 
 import fmt
+import lesson_cell
 import lesson_kept as kept
 import lesson_nodes
 import lesson_settings
@@ -12,6 +13,7 @@ import lesson_words
 import notices
 from dom import button, document, el, empty, make, text
 
+SCRATCH = "for report in pt.train(pt.GPT.create(\"tiny\"), pt.Corpus.shakespeare(), steps=50):\n    print(report)\n"
 _state = {"index": None, "open": None, "waiting": ""}
 
 
@@ -27,11 +29,13 @@ def show(address):
     name = place.partition("/")[2]
     notices.clear("learn")
     names = [lesson["name"] for lesson in _state["index"]]
-    if name and name not in names:
+    if name and name not in names and name != "scratch":
         notices.error("learn", "There is no lesson called " + name[:40] + ". Choose one from the list.")
         name = ""
     lesson_settings.use(asked)
-    if not name:
+    if name == "scratch":
+        _scratch()
+    elif not name:
         _overview()
     elif _state["open"] != name:
         _open(name)
@@ -72,6 +76,14 @@ def _list():
             link.setAttribute("aria-current", "page")
         item.appendChild(link)
         place.appendChild(item)
+    item = make("li")
+    link = make("a", cls="lesson-link", href="#learn/scratch")
+    link.appendChild(make("span", "+", "lesson-number"))
+    link.appendChild(make("span", "Scratch pad"))
+    if _state["open"] == "scratch":
+        link.setAttribute("aria-current", "page")
+    item.appendChild(link)
+    place.appendChild(item)
     total, done = len(_state["index"]), kept.count()
     text("learn-progress", str(done) + " of " + fmt.plural(total, "lesson") + " done. Kept in this browser only." if done else fmt.plural(total, "lesson") + ". Each runs on the real code, here in the page.")
 
@@ -95,6 +107,22 @@ def _overview():
     if kept.count():
         row.appendChild(button("Forget my progress", _forget, "quiet-button"))
     place.appendChild(row)
+
+
+def _scratch():
+    """A cell of one's own."""
+    _state["open"] = "scratch"
+    el("view-learn").classList.add("reading")
+    place = el("lesson")
+    empty(place)
+    place.appendChild(make("h1", "Scratch pad"))
+    place.appendChild(make("p", "Python in the worker, on the real package: pt is imported, and model, corpus and tokenizer are what the page has open. What you type stays in this browser.", "lead"))
+    code = str(bridge.editor.keptScratch()) or SCRATCH
+    made = lesson_cell.Cell(code, "scratch", "Scratch pad", scratch=True)
+    place.appendChild(made.box)
+    made.mount()
+    _list()
+    el("lesson").focus()
 
 
 def _forget(event):
@@ -140,6 +168,8 @@ def _build(lesson):
         part.appendChild(make("h2", section["title"]))
         builder.fill(part, section["body"])
         place.appendChild(part)
+    for made in builder.cells:
+        made.mount()
     place.appendChild(done)
     place.appendChild(lesson_settings.share(name))
     place.appendChild(_neighbours(lesson["number"]))

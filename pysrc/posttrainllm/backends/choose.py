@@ -43,9 +43,11 @@ def open_engine(
     if IN_BROWSER:
         from pyodide.ffi import can_run_sync, run_sync
 
-        from .wasm import open_wasm
+        from .wasm import open_wasm, spare
 
         if not can_run_sync():
+            if machine := spare(total_bytes):
+                return machine
             raise DeviceUnavailableError(
                 "cpu", "this browser lets Python wait (JSPI)", "it does not here", "use `await open_wasm(...)` instead"
             )

@@ -36,6 +36,19 @@ def reach_bytes(device_bytes: int, wide: bool) -> int:
     return min(limit, max(device_bytes // 2, device_bytes - _OTHERS_BYTES)) if device_bytes else limit
 
 
+spares: list["WasmMachine"] = []
+"""Engines that stand ready for plain code where Python may not wait for a new one."""
+
+
+def spare(total_bytes: int) -> "WasmMachine | None":
+    """One of the spares with room for so many bytes, no spare any more; None where there is none."""
+    for machine in spares:
+        if machine.memory_bytes >= total_bytes + OVERHEAD_BYTES:
+            spares.remove(machine)
+            return machine
+    return None
+
+
 async def open_wasm(total_bytes: int, threads: int | None = None) -> "WasmMachine":
     """The engine with room for `total_bytes` of regions: the build with 64-bit addresses where 32 do not reach. threads None: as
     many as cores, at most 8; 1 on a page that is not isolated. Falls back to one thread where the threaded build does not start.

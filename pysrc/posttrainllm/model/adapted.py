@@ -64,7 +64,7 @@ class Adapted:
             rule = f"strength · {self.lora.scaling:g}, the adapter's scaling, is a number that float32 has"
             raise ConfigError("lora", rule, f"strength {value:.3g} came" if isinstance(value, float) else "a larger one came", "use 0 to 1") from error
         self._strength = float(value)
-        self.forget_cache()
+        self.forget_cache(changed=False)
         self.machine.upload(address(STRENGTH), slot)
 
     async def base_sha256_async(self) -> str:

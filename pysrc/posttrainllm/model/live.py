@@ -45,6 +45,7 @@ class GPT(Adapted, Exchange, Weights):
         machine.upload(address(DLOSS), struct.pack("<f", 1.0))
         self._loaded: dict[int, object] = {}
         self._prepared = False
+        self.changes = 0
         self._past = Past(self, self._ready, self._download)
         if program.lora is not None:
             self.strength = 1.0
@@ -273,8 +274,10 @@ class GPT(Adapted, Exchange, Weights):
         """The same after each of the `last` of `tokens`, in their order: all continuations of a draft at once."""
         return await self._past.logits(tokens, last)
 
-    def forget_cache(self) -> None:
-        """To be called by whoever changes weights: keys and values in the cache are of the weights before."""
+    def forget_cache(self, changed: bool = True) -> None:
+        """To be called by whoever changes weights: keys and values in the cache are of the weights before. `changes` counts the calls
+        but those that say that the weights themselves stay (changed=False)."""
+        self.changes += changed
         self._past.forget()
 
     @property

@@ -21,6 +21,7 @@ from ..model.config import GPTConfig
 from ..model.live import GPT, RESERVE_BYTES
 from ..model.program import Program
 from .adapters import Adapters
+from .cells import Cells
 from .comparing import Comparing
 from .engines import Engines
 from .exports import Exports
@@ -61,6 +62,7 @@ class Session:
         self.comparing, self.memorising = Comparing(self), Memorising(self)
         self.inside, self.features = Inside(self), Features(self)
         self.lenses, self.sharpening = Lenses(self), Sharpening(self)
+        self.cells = Cells(self)
         self._closed = False
         self._flops: tuple = (None, 0)
         self._handlers = {
@@ -70,7 +72,7 @@ class Session:
             "engine.use": self.engines.use,
         }
         parts = (self.runs, self.exports, self.training, self.tuning, self.adapters, self.comparing, self.memorising, self.features)
-        for part in (Planning(self), self.tokens, self.writing, self.inside, self.lenses, self.sharpening, *parts):
+        for part in (Planning(self), self.cells, self.tokens, self.writing, self.inside, self.lenses, self.sharpening, *parts):
             self._handlers |= part.handlers()
 
     @property
@@ -189,6 +191,7 @@ class Session:
         """Stop, save and let go of the model."""
         self._closed = True
         await self.job.finish("stopped")
+        self.cells.close()
         self.runs.let_go()
         self.drop_model()
         self._arrived.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from ..backends.choose import DEVICES
@@ -58,6 +59,13 @@ class Host:
     async def open_beside(self, total_bytes: int):
         """A machine for a small second model beside the live one: the cpu engine, whatever the live one runs on."""
         return open_machine("reference" if self.device == "reference" else "cpu", self.threads, total_bytes)
+
+    async def before_cell(self, code: str) -> None:
+        """Have ready what a cell's code may want. Natively all of it is there."""
+
+    def interruptible(self):
+        """A context in which a person may interrupt Python: KeyboardInterrupt is raised there."""
+        return nullcontext()
 
     def opened(self, machine) -> None:
         """What models will hold is told as this machine does."""

@@ -97,6 +97,9 @@ REQUESTS: dict[str, dict[str, str]] = {
         "top_p": NUMBER, "seed": WHOLE,
     },
     "features.write_stop": {},
+    "cells.run": {"code": TEXT + "!", "space": TEXT, "cell": TEXT},
+    "cells.reset": {"space": TEXT},
+    "cells.complete": {"code": TEXT + "!", "space": TEXT},
     "settings": {"sample_prompt": TEXT, "sample_every_seconds": NUMBER, "save_every_seconds": NUMBER},
 }
 

@@ -71,7 +71,7 @@ async def release_async(model) -> None:
     _LOOKS.pop(model, None)
     if not hasattr(machine, "trim"):
         return
-    model.forget_cache()
+    model.forget_cache(changed=False)
     slots = REGIONS.index("slots") << REGION_SHIFT
     download = machine.download_async if hasattr(machine, "download_async") else None
     kept = await download(slots, need["slots"]) if download else machine.download(slots, need["slots"])
