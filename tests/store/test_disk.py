@@ -103,3 +103,17 @@ def test_reading_beyond_the_end_allocates_nothing(tmp_path):
     assert file.size() == 2
     file.flush()
     file.close()
+
+
+def test_a_run_that_finds_room_for_its_folder_and_not_for_its_files_leaves_nothing(tmp_path, monkeypatch):
+    made = DiskFile.__init__
+
+    def full(self, path):
+        if path.name == "meta.bin":
+            raise StoreQuotaError("saving", "there is room", "there is none", "free some")
+        made(self, path)
+
+    monkeypatch.setattr(DiskFile, "__init__", full)
+    with pytest.raises(StoreQuotaError):
+        now(RunStore(DiskVolume(tmp_path / "runs")).create("first"))
+    assert list((tmp_path / "runs").iterdir()) == []

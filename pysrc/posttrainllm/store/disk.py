@@ -122,13 +122,19 @@ class DiskVolume:
 
     async def open_run(self, run_id: str, create: bool = False) -> DiskFolder:
         path = self._path(run_id)
-        if not path.is_dir():
+        made = not path.is_dir()
+        if made:
             if not create:
                 raise missing(run_id)
             with _as_store_errors(path):
                 path.mkdir(parents=True)
                 _sync_directory(self.root)
-        return DiskFolder(path)
+        try:
+            return DiskFolder(path)
+        except BaseException:
+            if made:  # a full disk may have room for a folder and not for its files
+                shutil.rmtree(path, ignore_errors=True)
+            raise
 
     async def delete_run(self, run_id: str) -> None:
         path = self._path(run_id)
@@ -139,6 +145,7 @@ class DiskVolume:
             gone = self.root / f"{_DELETED}{run_id}"
             shutil.rmtree(gone, ignore_errors=True)  # left by a kill between the next two lines
             path.rename(gone)
+            _sync_directory(self.root)  # before its files go: a run is there whole or not at all
             shutil.rmtree(gone)
 
     async def peek(self, run_id: str) -> dict[str, tuple[int, bytes]]:

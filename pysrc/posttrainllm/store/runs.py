@@ -170,7 +170,14 @@ class RunStore:
             raise StoreBusyError(
                 f"run {run_id}", "a new run has an id of its own", "that one exists", "open it instead"
             )
-        run = await self._open(run_id, create=True)
+        try:
+            run = await self._open(run_id, create=True)
+        except StoreBusyError:
+            raise
+        except BaseException:
+            with contextlib.suppress(StoreError):  # there was room for the folder and not for all its files
+                await self.volume.delete_run(run_id)
+            raise
         try:
             run.rename(name)
         except BaseException:
@@ -223,9 +230,9 @@ class RunStore:
     async def _add(self, name: str, chunks: Iterable[Any], checkpoint: Checkpoint, model: Run | None = None) -> str:
         run = await self.create(name)
         try:
-            run._save(chunks, checkpoint)
-            if model is not None:
+            if model is not None:  # before the save: a copy that was cut off is empty, never a run without its corrections
                 model.journal.copy_to(run.journal)
+            run._save(chunks, checkpoint)
         except BaseException:
             await self._discard(run)
             raise

@@ -92,16 +92,28 @@ class Snapshots:
         raise StoreMissingError(self._place, f"it has a snapshot of step {step:,}", f"those of {self.steps()} are there", "choose one of them")
 
     def copy_to(self, other: Snapshots) -> None:
-        """The same snapshots for a copy of the run, all or none of them. Raises StoreError."""
+        """The same snapshots for a copy of the run, all or none of them. Raises StoreError.
+
+        Headers come last, as in `keep`: a cut in the middle leaves no header without its payload.
+        """
+        pages, file = self._pages(), other._file
         try:
-            at = 0
-            for chunk in pieces(FileRange(_Part(self._file, 0, self._file.size()), 0, self._file.size())):
-                other._file.write_at(at, chunk)
-                at += nbytes(chunk)
-            other._file.flush()
+            file.truncate(0)
+            for number, page in pages.items():
+                start = number * (PAGE_BYTES + page.payload_bytes)
+                file.write_at(start, bytes(PAGE_BYTES))
+                at = start + PAGE_BYTES
+                for chunk in pieces(FileRange(_Part(self._file, at, page.payload_bytes), 0, page.payload_bytes)):
+                    file.write_at(at, chunk)
+                    at += nbytes(chunk)
+            file.flush()
+            for number, page in pages.items():
+                start = number * (PAGE_BYTES + page.payload_bytes)
+                file.write_at(start, self._file.read_at(start, PAGE_BYTES))
+            file.flush()
         except BaseException:
             with contextlib.suppress(Exception):
-                other._file.truncate(0)
+                file.truncate(0)
             raise
 
     def _pages(self) -> dict[int, Page]:
