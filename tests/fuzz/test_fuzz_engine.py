@@ -12,8 +12,9 @@ import pytest
 
 from tests.fuzz import seeds
 from tests.fuzz.long import HERE, LONG, SECONDS, keep
-from tools import fuzz, paths
 
+fuzz = pytest.importorskip("tools.fuzz", reason="Pyodide has no clang")
+paths = pytest.importorskip("tools.paths")
 pytestmark = pytest.mark.native_only(reason="its fuzzers are programs of this machine")
 if fuzz.compiler() is None:
     pytestmark = [pytestmark, pytest.mark.skip(reason=f"no clang with libFuzzer here: {fuzz.HOW}")]
