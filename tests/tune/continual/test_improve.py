@@ -1,6 +1,7 @@
 """Improve on a trained model: a style is learnt and promoted, poison is kept aside, and whatever happens the version before stays in use."""
 
 import dataclasses
+import functools
 import hashlib
 import math
 
@@ -9,7 +10,9 @@ import pytest
 import posttrainllm as pt
 from posttrainllm.data.corpus import Corpus
 from posttrainllm.errors import ConfigError, DataError, StoreQuotaError
+from posttrainllm.model.live import GPT
 from posttrainllm.model.lora import LoRAConfig
+from posttrainllm.model.program import Program
 from posttrainllm.store.memory import MemoryVolume
 from posttrainllm.store.runs import RunStore, now
 from posttrainllm.train.reports import StepReport
@@ -21,8 +24,10 @@ from posttrainllm.tune.dpo import PreferenceStepReport
 from tests.helpers.machines import open_once
 from tests.store.samples import checkpoint
 
-from .making import NOUNS, PLACES, QUICK, ask, base, corpus, draw, follows, noise, poisonous, prompts, scripted, styled, text
+from .making import CONFIG, NOUNS, PLACES, QUICK, ask, base, corpus, draw, follows, noise, poisonous, prompts, scripted, styled, text
 
+BITS = "d8f985eb75868fb4df80a946a515986c1cc45aeb6f0971c9a3ddff041dbc715a"
+NATIVE = pytest.mark.native_only(reason="logic that is the same there, and seconds that are not")
 LONG = "It was late, and the owl slept. They said:"
 
 
@@ -31,6 +36,16 @@ def scripted_records():
     """The scripted user's forty corrections, as JSONL: what the base offers is asked once."""
     model = base(open_once("cpu-1"))
     return {"style": scripted(model).to_jsonl(), "poison": poisonous(model).to_jsonl()}
+
+
+def plain(test):
+    """A coroutine as a test; on these engines it never waits."""
+
+    @functools.wraps(test)
+    def run(**fixtures):
+        now(test(**fixtures))
+
+    return run
 
 
 def of(*lines):
@@ -95,6 +110,7 @@ def test_a_style_is_promoted_and_followed_where_it_was_never_taught_and_poison_i
     assert model.lora is None and model.weights_sha256() == plain and kept.history.in_use is None
 
 
+@NATIVE
 def test_a_second_improvement_must_be_better_than_the_version_in_use(records):
     model, kept = base(open_once("cpu-1")), of(records["style"])
     run_of(model, kept)
@@ -112,6 +128,7 @@ def test_a_second_improvement_must_be_better_than_the_version_in_use(records):
     assert set(kept.history[1].held_out.values()) and {v[:8] for v in kept.history[1].held_out.values()} == {v[:8] for v in kept.history[3].held_out.values()}
 
 
+@NATIVE
 def test_poison_in_a_good_set_does_not_get_by_unseen(records):
     """A quarter of poison: what is promoted follows the style and keeps what the base knew; with more than half it is refused."""
     model = base(open_once("cpu-1"))
@@ -176,6 +193,7 @@ def test_an_improvement_that_is_ended_leaves_all_as_it_was(records, phase, way):
         assert report.event == "improved" and report.version is None and not report.promoted and report.message.startswith("Stopped, as asked")
 
 
+@NATIVE
 def test_what_was_on_the_model_before_is_put_back(records):
     model = base(open_once("cpu-1"))
     model.attach(LoRAConfig(3, 5.0, ("attn.q",)), seed=9, training=False, name="mine")
@@ -186,6 +204,7 @@ def test_what_was_on_the_model_before_is_put_back(records):
     assert (model.weights_sha256(), adapter_sha256(model.adapter)) == before and model.strength == 0.5 and model.adapter.name == "mine"
 
 
+@NATIVE
 def test_a_promotion_that_cannot_be_written_changes_nothing(records):
     model, volume = base(open_once("cpu-1")), MemoryVolume()
     with now(RunStore(volume).create("mine", "mine")) as run:
@@ -205,6 +224,7 @@ def test_a_promotion_that_cannot_be_written_changes_nothing(records):
         assert again.in_use.number == 1 and adapter_sha256(again.adapter(1)) == sha and again.in_use.to_dict()["figures"]["held_out_rows"] == 8
 
 
+@NATIVE
 def test_numbers_that_are_none_keep_it_aside(records):
     model = base(open_once("cpu-1"))
     kept = of(records["style"])
@@ -215,18 +235,37 @@ def test_numbers_that_are_none_keep_it_aside(records):
     assert not row.promoted and all(value is None or not isinstance(value, float) or math.isfinite(value) for value in row.figures.values())
 
 
-def test_the_same_records_give_the_same_adapter_on_every_engine(machine, records):
-    """Bits, not numbers: natively and in the tab."""
-    model = base(machine)
-    kept = of(records["style"])
-    run_of(model, kept, sft_steps=20, dpo_steps=5)
-    sha = kept.history[1].adapter_sha256
-    other = base(open_once("cpu-1"))
-    again = of(records["style"])
-    run_of(other, again, sft_steps=20, dpo_steps=5)
-    assert again.history[1].adapter_sha256 == sha
+def test_the_same_records_give_the_same_bits_natively_and_in_the_tab(machine):
+    """Bits, not numbers, on every engine: a hash that is committed."""
+    model, kept = GPT(CONFIG, machine, Program(CONFIG, False)), Corrections()
+    model.initialise(5)
+    for number, prompt in enumerate(prompts(40)):
+        kept.record("edit", prompt, f"The {number}.", styled(prompt))
+    reports = list(improve(model, kept, corpus(), **QUICK | {"sft_steps": 20, "dpo_steps": 5}))
+    assert kept.history[reports[-1].version].adapter_sha256 == BITS
 
 
+@plain
+async def test_the_async_twin_does_the_same_through_another_way_to_attach(records):
+    model, kept, put = base(open_once("cpu-1")), of(records["style"]), []
+
+    async def attach(what, **how):
+        put.append((type(what).__name__, how["training"]))
+        await model.attach_async(what, **how)
+
+    last = None
+    async for last in pt.improve_async(model, kept, corpus(), attach=attach, **QUICK):
+        pass
+    assert last.promoted and put == [("LoRAConfig", True), ("Adapter", False)]
+    reports = pt.improve_async(model, of(records["poison"]), corpus(), attach=attach, **QUICK)
+    async for report in reports:
+        if report.event == "step":
+            break
+    await reports.aclose()
+    assert adapter_sha256(model.adapter) == last.adapter_sha256 and put[2:] == [("LoRAConfig", True), ("Adapter", False)]
+
+
+@NATIVE
 def test_going_on_from_the_version_in_use(records):
     model, kept = base(open_once("cpu-1")), of(records["style"])
     run_of(model, kept)
@@ -257,6 +296,7 @@ def test_what_cannot_be_is_a_sentence_before_anything_is_changed(records, corpus
     assert said in str(caught.value) and model.lora is None and len(kept.history) == 0
 
 
+@NATIVE
 def test_a_version_of_another_base_is_said_and_stays(records):
     model, kept = base(open_once("cpu-1")), of(records["style"])
     run_of(model, kept)
@@ -289,6 +329,7 @@ def test_figures_of_the_same_text_are_of_the_same_passages(records):
     assert len(shas) == 1
 
 
+@NATIVE
 def test_what_a_deleted_record_taught_is_gone_after_the_next_improvement(records):
     """Learning anew from the base: a version knows what the records say, and nothing of those that went."""
     model, kept = base(open_once("cpu-1")), of(records["style"])
