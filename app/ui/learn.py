@@ -28,7 +28,11 @@ def module(path, name, done):
             return
         with open(name + ".py", "w") as file:
             file.write(str(text))
-        done(__import__(name))
+        try:
+            done(__import__(name))
+        except Exception as problem:  # in a callback from JavaScript it would vanish
+            js.console.error(path + ": " + repr(problem))
+            notices.error("learn", "A part of this lesson could not be shown. The rest of it works.")
 
     bridge.learn.get(path, came)
 

@@ -73,6 +73,19 @@ def test_the_live_model_is_at_hand():
     assert not [event for event in events if event["kind"] == "cell.changed_model"], "reading and writing change no weight"
 
 
+def test_the_pages_names_may_be_taken_for_ones_own():
+    async def play():
+        async with running() as asker:
+            await asker.trained()
+            await asker.call("cells.run", "cell.ended", code="before = model; model = 3")
+            mine = await asker.call("cells.run", "cell.value", code="model")
+            del asker.session.cells._spaces["scratch"]["model"]
+            again = await asker.call("cells.run", "cell.value", code="model is before")
+            return mine["text"], again["text"]
+
+    assert asyncio.run(play()) == ("3", "True")
+
+
 def test_it_trains_and_tunes_as_the_page_does():
     code = (
         "mine = pt.GPT.create('tiny', seed=1)\n"

@@ -30,6 +30,7 @@ class Cells:
     def __init__(self, session) -> None:
         self._session = session
         self._spaces: dict[str, dict] = {}
+        self._given: dict[str, dict] = {}  # what a space was given under the names of the page
 
     def handlers(self) -> dict:
         """Request kinds and what handles them."""
@@ -42,6 +43,10 @@ class Cells:
             self._spaces[name] = {"__name__": "__main__", "__builtins__": __builtins__}
             exec("import posttrainllm as pt", self._spaces[name])  # noqa: S102
         self._spaces[name] = space = self._spaces.pop(name)  # the one used last goes last
+        given, session = self._given.setdefault(name, {}), self._session
+        for key, value in (("model", session.model), ("corpus", session.corpus), ("tokenizer", session.tokens.tokenizer)):
+            if key not in space or space[key] is given.get(key):  # else the person gave the name another meaning
+                space[key] = given[key] = value
         return space
 
     async def _run(self, identity, code: str, space: str = "scratch", cell: str = "") -> None:
@@ -50,7 +55,6 @@ class Cells:
         if len(code) > MOST_CODE:
             raise ConfigError("cell", f"a cell has at most {MOST_CODE:,} characters", f"{len(code):,} came", "make it two")
         names = self._space(space)
-        names.update(model=session.model, corpus=session.corpus, tokenizer=session.tokens.tokenizer)
         name = f"<{cell or 'cell'}>"
         out = _Stream(lambda text, stream: session.emit("cell.output", reply_to=identity, stream=stream, text=text))
         session.emit("cell.started", reply_to=identity)
@@ -94,6 +98,7 @@ class Cells:
 
     async def _reset(self, identity, space: str = "scratch") -> None:
         """cells.reset: forget a space's names; models that it made give their memory back."""
+        self._given.pop(space, None)
         _let_go(self._spaces.pop(space, {}), self._session.model)
         self._session.emit("cell.reset", reply_to=identity, space=space)
 
@@ -104,7 +109,6 @@ class Cells:
             start -= 1
         stem, found = code[start:], []
         names = self._space(space)
-        names.update(model=self._session.model, corpus=self._session.corpus, tokenizer=self._session.tokens.tokenizer)
         completer = rlcompleter.Completer(names)
         with contextlib.suppress(Exception):  # an attribute that raises is none to offer
             while stem and len(found) < MOST_COMPLETIONS and (each := completer.complete(stem, len(found))) is not None:
@@ -115,7 +119,7 @@ class Cells:
         """Let everything go."""
         for space in self._spaces.values():
             _let_go(space, self._session.model)
-        self._spaces = {}
+        self._spaces, self._given = {}, {}
 
 
 def _changes(model) -> int:
