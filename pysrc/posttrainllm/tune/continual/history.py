@@ -193,7 +193,15 @@ def _is(facts: dict, number: int) -> bool:
 
 def _version(facts: dict) -> Version:
     values = {name: facts[name] for name in _NAMES if name in facts}
-    return Version(**values | {"reasons": tuple(values["reasons"]), "dropped": tuple(map(tuple, values["dropped"]))})
+    try:
+        whole = type(values["number"]) is int and all(isinstance(values[name], dict) for name in ("figures", "learned", "held_out"))
+        if not whole or not all(isinstance(each, str) for each in (values["created"], values["adapter_sha256"], *values["reasons"])):
+            raise TypeError("a field of another type")
+        return Version(**values | {"reasons": tuple(values["reasons"]), "dropped": tuple(map(tuple, values.get("dropped", ())))})
+    except (KeyError, TypeError) as error:
+        raise StoreCorruptError(
+            "versions", "each record has a version's fields", f"one has not ({repr(error)[:100]})", "update the package; nothing was changed"
+        ) from error
 
 
 def _corrupt(number: int) -> StoreCorruptError:

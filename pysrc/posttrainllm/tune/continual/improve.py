@@ -32,7 +32,7 @@ from .records import Correction, Corrections, as_corrections
 from .replay import Replayed
 from .settings import divided, part_settings
 
-Attach = Callable[..., Awaitable[None]]
+Attach = Callable[..., Awaitable]
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ async def improve_async(
     template: Template | None = None, attach: Attach | None = None, **settings,
 ) -> AsyncIterator[Report]:  # fmt: skip
     """`improve` for code that awaits. attach(what, training=, seed=, name=, any_base=) puts an Adapter or a new one of a LoRAConfig on the
-    model, where model.attach_async alone will not do."""
+    model, where model.attach_async alone will not do; it returns the model to go on with where that is another one."""
     job = _Improvement(model, as_corrections(corrections), corpus, live or Live(), template or Template(), attach or model.attach_async, settings)
     try:
         async for report in job.run():
@@ -156,7 +156,7 @@ class _Improvement:
         yield verdict
         version = await self._keep(verdict)
         if version.promoted:
-            await self.attach(self.history.adapter(version.number), training=False, seed=self.settings["seed"], name=f"version {version.number}", any_base=True)
+            await self._put(self.history.adapter(version.number), training=False, any_base=True)
             self.before = None
             message = f"Version {version.number} passed the gate and is in use."
         else:
@@ -170,27 +170,31 @@ class _Improvement:
             return
         (adapter, strength, training), self.before = self.before, None
         if adapter is not None:
-            await self.attach(adapter, training=training, seed=self.settings["seed"], name=adapter.name, any_base=True)
+            await self._put(adapter, training=training, any_base=True)
             self.model.strength = strength
         elif self.model.lora is not None:
             await self.model.detach_async(training=training)
+
+    async def _put(self, what: Adapter | LoRAConfig, training: bool, any_base: bool = False) -> None:
+        name = what.name if isinstance(what, Adapter) else "candidate"
+        self.model = await self.attach(what, training=training, seed=self.settings["seed"], name=name, any_base=any_base) or self.model
 
     # Its parts
 
     async def _standing(self) -> tuple[Known, dict]:
         """The base beside its own text, and base and version in use on the held-out corrections; then what is to be trained is on."""
-        seed, model, found = self.settings["seed"], self.model, {}
+        found = {}
         on = self.settings["start"] == "version" and self.adapter is not None
         if self.adapter is not None:
-            await self.attach(self.adapter, training=on, seed=seed, name=self.adapter.name, any_base=False)
+            await self._put(self.adapter, training=on)
             found["before"] = await self._on_held_out()
         if not on:
-            await self.attach(self.lora, training=True, seed=seed, name="candidate")
+            await self._put(self.lora, training=True)
         self._heard()
-        model.strength = 0.0  # the base's very logits
-        base = await self.yardstick.known(model)
+        self.model.strength = 0.0  # the base's very logits
+        base = await self.yardstick.known(self.model)
         found["base"] = await self._on_held_out()
-        model.strength = 1.0
+        self.model.strength = 1.0
         self._heard()
         return base, {"before": found["base"]} | found
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ...configs import load
-from ...errors import ConfigError, DataError
+from ...errors import ConfigError, DataError, StoreCorruptError
 from ...store.journal import Journal, Record
 from ...store.memory import MemoryFile, MemoryVolume
 from ...store.strict_json import Refused, parse
@@ -239,10 +239,21 @@ class Corrections:
             found = {}
             for record in self.journal.records():
                 if record.facts.get("kind") == "correction":
-                    row = Correction(**{name: record.facts[name] for name in _NAMES if name in record.facts})
+                    row = _kept(record.facts)
                     found[row.id] = row
             self._rows = found
         return self._rows
+
+
+def _kept(facts: dict) -> Correction:
+    """The row of a sound record, whose fields may be another version's all the same."""
+    values = {name: facts[name] for name in _NAMES if name in facts}
+    whole = set(_TEXTS[:6]) <= values.keys() and all(isinstance(values.get(name, ""), str) for name in _TEXTS)
+    if not whole or not isinstance(values.get("sampler", {}), dict) or type(values.get("version")) not in (int, type(None)):
+        raise StoreCorruptError(
+            "corrections", f"each record has the fields {', '.join(_NAMES)}", f"{repr(values)[:120]} came", "update the package; nothing was changed"
+        )
+    return Correction(**values)
 
 
 def as_corrections(given: Corrections | Iterable[Correction | dict]) -> Corrections:
