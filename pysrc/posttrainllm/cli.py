@@ -1,4 +1,4 @@
-"""The command line: posttrainllm train | sample | tokenize | lora | sft | dpo | corrections | improve | versions | memorise | import | export | bench | explain."""
+"""The command line: posttrainllm train | sample | tokenize | lora | sft | dpo | corrections | improve | versions | memorise | runs | import | export | bench | explain."""
 
 from __future__ import annotations
 
@@ -284,7 +284,7 @@ def explain(
     show(preset or "medium", stage.value, of.value, batch, as_json, asked)
 
 
-from . import cli_exchange, cli_improve, cli_lora, cli_memorise, cli_tune  # noqa: E402, F401 - add their commands; here, since they take `app` and the options from above
+from . import cli_exchange, cli_improve, cli_lora, cli_memorise, cli_runs, cli_tune  # noqa: E402, F401 - add their commands; here, since they take `app` and the options from above
 
 if __name__ == "__main__":
     sys.exit(app())

@@ -33,6 +33,7 @@ from .lenses import Lenses
 from .memorising import Memorising
 from .messages import checked, plainly
 from .planning import Planning, rate_of, saving_for
+from .run_changes import RunChanges
 from .runs import Runs
 from .sharpening import Sharpening
 from .tokens import Tokens
@@ -72,7 +73,7 @@ class Session:
             "engine.use": self.engines.use,
         }
         parts = (self.runs, self.exports, self.training, self.tuning, self.adapters, self.comparing, self.memorising, self.features)
-        for part in (Planning(self), self.cells, self.tokens, self.writing, self.inside, self.lenses, self.sharpening, *parts):
+        for part in (Planning(self), RunChanges(self), self.cells, self.tokens, self.writing, self.inside, self.lenses, self.sharpening, *parts):
             self._handlers |= part.handlers()
 
     @property

@@ -1,4 +1,4 @@
-"""Saved runs as a Session does them: hold one open while it is live, list, open, continue, rename, copy, delete, move in and out.
+"""Saved runs as a Session does them: hold one open while it is live, list, open, continue. What else is done with them: run_changes.py.
 
 Events: runs (the list), opened, saved.
 """
@@ -9,7 +9,7 @@ import time
 
 from ..backends.bpe import prepare
 from ..data.corpus import Corpus
-from ..errors import ConfigError, DataError, FormatError, PostTrainError, StoreError
+from ..errors import ConfigError, DataError, PostTrainError, StoreError
 from ..model.config import GPTConfig
 from ..model.live import RESERVE_BYTES
 from ..model.program import Program
@@ -20,7 +20,6 @@ from ..store.runs import Run, RunInfo
 from ..train.moments import kind_of
 from ..train.snapshots import Kept
 from ..train.state import check_run, checkpoint_of, model_of, saved_saving, trainer_of
-from .model_files import keep_files
 from .planning import saving_for
 from .tokens import facts_of
 
@@ -40,11 +39,6 @@ class Runs:
             "runs.list": self.tell,
             "runs.open": self._open,
             "runs.continue": self.go_on,
-            "runs.rename": self._rename,
-            "runs.duplicate": self._duplicate,
-            "runs.delete": self._delete,
-            "runs.import": self._import,
-            "runs.import_files": self._import_files,
         }
 
     @property
@@ -139,6 +133,7 @@ class Runs:
             "corrupt": info.state in ("corrupt", "unreadable"),
             "live": info.id == self.held_id,
             "note": info.note,
+            "marks": info.marks.to_dict(),
         }
 
     async def storage(self) -> dict:
@@ -157,7 +152,7 @@ class Runs:
     # Opening and going on
 
     async def _open(self, identity, run_id: str) -> None:
-        await self._load(identity, run_id)
+        await self.bring_in(identity, run_id)
 
     async def go_on(self, identity, run_id: str, steps: int = 500, saving=None) -> None:
         """runs.continue: so many steps more in a saved run; with `saving` in so much memory."""
@@ -170,10 +165,11 @@ class Runs:
             now = training.trainer.model.program.saving
             live = saving_for(self._session, training.trainer.model.config, saving, now) == now
         if not live:
-            await self._load(identity, run_id, to_train=True, saving=saving)
+            await self.bring_in(identity, run_id, to_train=True, saving=saving)
         await training.launch(identity, training.trainer.step + steps)
 
-    async def _load(self, identity, run_id: str, to_train: bool = False, saving=None) -> None:
+    async def bring_in(self, identity, run_id: str, to_train: bool = False, saving=None) -> None:
+        """Make a saved run the live model; `to_train` where it must be one that can go on."""
         session = self._session
         session.refuse_when_busy("open")
         held = self._held if self.held_id == run_id else None
@@ -268,28 +264,7 @@ class Runs:
             memory=self._session.model.memory(),
         )
 
-    # Changing the list
-
-    async def _rename(self, identity, run_id: str, name: str) -> None:
-        await self.store.rename(run_id, name)
-        await self.tell(identity)
-
-    async def _duplicate(self, identity, run_id: str) -> None:
-        info = {row["run_id"]: row for row in await self.rows()}.get(run_id)
-        await self.store.duplicate(run_id, f"{info['name'] if info else run_id} (copy)")
-        await self.tell(identity)
-
-    async def _delete(self, identity, run_id: str) -> None:
-        if run_id == self.held_id:
-            if self._session.job.active:
-                raise ConfigError("delete", "a run that is not being trained", "this one is", "stop it first")
-            self.let_go()
-            self._session.training.trainer = None
-            self._session.drop_model()
-        await self.store.delete(run_id)
-        await self._session.adapters.delete_of(run_id)
-        await self.sweep_texts()
-        await self.tell(identity)
+    # Texts
 
     async def sweep_texts(self) -> None:
         """Forget texts that no run and no adapter needs. A run that cannot be read may need any, so then all stay."""
@@ -299,20 +274,3 @@ class Runs:
             if self._session.corpus is not None:
                 wanted.add(self._session.corpus.sha256)
             await self._session.host.sweep_texts(wanted)
-
-    # Moving in and out
-
-    async def _import(self, identity, buffer, name: str = "run") -> None:
-        await self._import_files(identity, [name], [buffer])
-
-    async def _import_files(self, identity, names: list, files: list) -> None:
-        """What may come as files is in model_files.py."""
-        run_id = await keep_files(self._session, names, files)
-        self._session.emit("runs", reply_to=identity, runs=await self.rows(), imported=run_id)
-        if not self._session.job.active:
-            try:
-                await self._load(identity, run_id)
-            except (FormatError, ConfigError, DataError):
-                await self.store.delete(run_id)
-                await self.tell()
-                raise

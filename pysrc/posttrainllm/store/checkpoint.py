@@ -36,7 +36,7 @@ class Checkpoint:
 
     `adapter` says, where the run is of an adapter alone, what it is and the hash of the base's weights (train/checks.py). Times are
     ISO 8601 in UTC. `weights`, `m`, `v` map a parameter's name to its Tensor, `m_scale` and `v_scale` too where moments
-    are codes; `frozen` names the weights that have no moments. A field holds what JSON does: tuples come back as lists, a number that is not finite as None.
+    are codes; `frozen` names the weights that have no moments; `marks` are tags and a note (store/marks.py). A field holds what JSON does: tuples come back as lists, a number that is not finite as None.
     """
 
     name: str
@@ -56,6 +56,7 @@ class Checkpoint:
     rng: dict = field(default_factory=dict)
     corpus: dict = field(default_factory=dict)
     history: list = field(default_factory=list)
+    marks: dict = field(default_factory=dict)
     created: str = ""
     updated: str = ""
     app_version: str = ""
@@ -92,7 +93,7 @@ class Checkpoint:
 
     def metadata(self) -> dict[str, str]:
         """All but the tensors, as it goes into a file's metadata; the history thinned to about MAX_ROWS rows."""
-        values = {name: getattr(self, name) for name in _FIELDS}
+        values = {name: getattr(self, name) for name in _FIELDS if name != "marks" or self.marks}
         values["history"] = _pack(thin(self.history))
         return {PREFIX + name: _dump(value, name) for name, value in values.items()}
 

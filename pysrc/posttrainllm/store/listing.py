@@ -9,6 +9,7 @@ from typing import Any
 from posttrainllm.data.tokenizers import facts
 from posttrainllm.store.bits import bits_per_byte
 from posttrainllm.store.checkpoint import Checkpoint
+from posttrainllm.store.marks import Marks
 from posttrainllm.store.slots import newest, newest_meta
 from posttrainllm.store.volume import META_FILE
 
@@ -21,7 +22,7 @@ class RunInfo:
 
     `tokenizer` and `vocabulary` are how its text is read ("" and 0 where a save of before does not say), two with the same
     `tokenizer_sha256` read it alike ("" for bytes). `bits_per_byte` is its newest validation
-    loss as they compare over tokenizers. `state`: good; empty (nothing saved yet); corrupt (no save is sound); newer (another version's); unreadable.
+    loss as they compare over tokenizers. `marks` are the person's own tags and note. `state`: good; empty (nothing saved yet); corrupt (no save is sound); newer (another version's); unreadable.
     """
 
     id: str
@@ -44,6 +45,7 @@ class RunInfo:
     resumable: bool = False
     open: bool = False
     note: str = ""
+    marks: Marks = Marks()
 
     @property
     def corrupt(self) -> bool:
@@ -87,6 +89,7 @@ def describe(
         resumable=state == "good" and summary.get("resumable") is True,
         open=is_open,
         note=note,
+        marks=Marks.of(facts),
     )
 
 

@@ -22,9 +22,10 @@ from typing import Any, Self, TypeVar
 
 from posttrainllm.errors import StoreBusyError, StoreCorruptError, StoreError
 from posttrainllm.store.buffers import FileRange, as_source, pieces
-from posttrainllm.store.checkpoint import Checkpoint
+from posttrainllm.store.checkpoint import PREFIX, Checkpoint
 from posttrainllm.store.journal import Journal
 from posttrainllm.store.listing import RunInfo, clean_name, describe, summary_of, text
+from posttrainllm.store.marks import Marks, facts_with
 from posttrainllm.store.safetensors import SafeTensors, encode
 from posttrainllm.store.slots import Payload, Slots
 from posttrainllm.store.snapshots import Snapshots
@@ -76,9 +77,8 @@ class Run:
         FormatError where the checkpoint cannot be written, StoreQuotaError where there is no room.
         """
         self._check_open()
-        kept = replace(
-            checkpoint, name=self.name, created=self.created or checkpoint.created, updated=self._store.clock()
-        )
+        own = {"name": self.name, "created": self.created or checkpoint.created, "marks": self.marks.to_dict()}
+        kept = replace(checkpoint, updated=self._store.clock(), **own)
         return self._save(kept.to_chunks(), kept)
 
     def load(self) -> Checkpoint:
@@ -87,7 +87,7 @@ class Run:
         StoreMissingError where nothing was saved, StoreCorruptError, StoreVersionError.
         """
         payload = self.payload()
-        return replace(Checkpoint.from_safetensors(payload, f"run {self.id}"), name=self.name)
+        return replace(Checkpoint.from_safetensors(payload, f"run {self.id}"), name=self.name, marks=self.marks.to_dict())
 
     def payload(self) -> Payload:
         """The newest sound save as a source of the bytes of a .safetensors file."""
@@ -100,7 +100,19 @@ class Run:
 
     def rename(self, name: str) -> None:
         self._check_open()
-        facts = {"name": clean_name(name), "created": self.created or self._store.clock()}
+        self._tell(facts_with(clean_name(name), self.created or self._store.clock(), self.marks))
+
+    @property
+    def marks(self) -> Marks:
+        """The tags and the note that a person gave it."""
+        return Marks.of(self._facts)
+
+    def mark(self, marks: Marks, cut: bool = False) -> None:
+        """Give it these tags and this note. ConfigError where they are too long to lie beside its name; with `cut` they are shortened."""
+        self._check_open()
+        self._tell(facts_with(self.name, self.created, marks, cut))
+
+    def _tell(self, facts: dict) -> None:
         self._slots.rename(facts)
         self._facts = facts
 
@@ -109,10 +121,12 @@ class Run:
         payload = self.payload()
         parsed = SafeTensors(payload, f"run {self.id}")
         checkpoint = Checkpoint.from_safetensors(payload, f"run {self.id}")
-        if checkpoint.name == self.name:
+        marks = self.marks.to_dict()
+        if (checkpoint.name, checkpoint.marks) == (self.name, marks):
             return payload.chunks()
-        renamed = replace(checkpoint, name=self.name).metadata()
-        return encode([(name, *tensor) for name, tensor in parsed.tensors.items()], {**parsed.metadata, **renamed})
+        others = {key: value for key, value in parsed.metadata.items() if key != PREFIX + "marks"}
+        own = replace(checkpoint, name=self.name, marks=marks).metadata()
+        return encode([(name, *tensor) for name, tensor in parsed.tensors.items()], {**others, **own})
 
     def close(self) -> None:
         if not self._closed:
@@ -232,6 +246,8 @@ class RunStore:
         try:
             if model is not None:  # before the save: a copy that was cut off is empty, never a run without its corrections
                 model.journal.copy_to(run.journal)
+            if (marks := model.marks if model is not None else Marks.of(checkpoint.marks)) != Marks():
+                run.mark(marks, cut=True)
             run._save(chunks, checkpoint)
         except BaseException:
             await self._discard(run)

@@ -44,7 +44,7 @@ class Page(NamedTuple):
 
 def encode_page(generation: int, payload_bytes: int, payload_crc: int, summary: dict) -> bytes:
     """A header page. A summary too large for its page is left out: a list then says less, and nothing is lost."""
-    text = json.dumps(summary, separators=(",", ":")).encode("ascii")
+    text = _text(summary)
     if len(text) > PAGE_BYTES - _HEADER.size:
         text = b"{}"
     page = bytearray(PAGE_BYTES)
@@ -52,6 +52,15 @@ def encode_page(generation: int, payload_bytes: int, payload_crc: int, summary: 
     page[_HEADER.size : _HEADER.size + len(text)] = text
     struct.pack_into("<I", page, _CRC_AT, zlib.crc32(page))
     return bytes(page)
+
+
+def page_room(summary: dict) -> int:
+    """Bytes that a summary leaves free in its page; below 0 where it does not fit."""
+    return PAGE_BYTES - _HEADER.size - len(_text(summary))
+
+
+def _text(summary: dict) -> bytes:
+    return json.dumps(summary, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 def decode_page(data: Any) -> Page:

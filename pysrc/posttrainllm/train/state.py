@@ -49,6 +49,7 @@ def checkpoint_of(trainer: Trainer, name: str, created: str | None = None) -> Ch
             "best_loss_nats": trainer.best_loss_nats,
             "validation_loss_nats": trainer.validation_loss_nats,
         }
+        | {"engine": str(getattr(model.machine, "name", ""))}
         | _precision_of(model.machine)
         | _saving_of(model.program.saving)
         | trainer.more_to_keep(),
