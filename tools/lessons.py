@@ -4,7 +4,7 @@ A lesson is Markdown that reads well on its own, with a few fenced blocks that m
 
     ```python cell          a cell: runs on the page, and in the tests; the cells of a lesson share their names, in order
     ```output               what the cell or command before it prints; ... stands for anything
-    ```sh                   a command: runs natively, in a folder of the lesson's own that holds shakespeare.txt
+    ```sh                   a command: runs natively, in an empty folder of the lesson's own
     ```question             a question that checks itself (see `question`)
     ```instrument NAME      something to turn, made by app/ui/instruments/; inside, in words, what it shows (and `name = value` lines)
 

@@ -23,7 +23,6 @@ from .facts import names
 pytestmark = pytest.mark.native_only(reason="reads the clone; e2e/test_learn.py runs the cells in the page")
 
 LESSONS = lessons.lessons()
-SHAKESPEARE = paths.PACKAGE / "data" / "shakespeare.txt"
 each = pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.name)
 PROSE_NUMBER = re.compile(r"(?<![\w.,/-])(?:\d{1,3}(?:,\d{3})+|\d+\.\d+)(?![\w/])")
 
@@ -87,7 +86,6 @@ def test_a_figure_in_the_prose_says_where_it_comes_from(lesson):
 @each
 def test_cells_print_what_the_lesson_says(lesson, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "shakespeare.txt").symlink_to(SHAKESPEARE)
     space = {"__name__": "__main__"}
     exec("import posttrainllm as pt", space)  # noqa: S102 - as the page does
     for code, wanted in lesson.cells:
@@ -102,7 +100,6 @@ def test_cells_print_what_the_lesson_says(lesson, tmp_path, monkeypatch):
 @each
 def test_commands_print_what_the_lesson_says(lesson, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "shakespeare.txt").symlink_to(SHAKESPEARE)
     for code, wanted in lesson.commands:
         printed = ""
         for line in code.replace("\\\n", " ").splitlines():

@@ -8,16 +8,19 @@ import math
 MOST_ROWS, MOST_COLUMNS = 200, 24
 MOST_TEXT = 20_000
 MOST_SIDE = 256
+MOST_PLAIN = 1 << 20
 
 
 def shown(value) -> dict | None:
-    """{"text"} always, and "table" {columns, rows, more} or "picture" {rows, columns, pixels, least, most}; None for None.
+    """{"text"} always, and "table" {columns, rows, more} or "picture" {rows, columns, pixels, least, most}; None for None. A str also has "plain", itself.
 
     pixels is base64 of one byte a cell, 0 for the least finite value and 254 for the most; 255 where it is not finite.
     """
     if value is None:
         return None
     found = {"text": _clipped(repr(value))}
+    if isinstance(value, str):
+        found["plain"] = value if len(value) <= MOST_PLAIN else ""
     table = _table(value)
     if table is not None:
         return found | {"table": table}
