@@ -14,7 +14,7 @@ from posttrainllm.store import hf
 from posttrainllm.store.checkpoint import weights_sha256
 from posttrainllm.train import exchange
 from posttrainllm.train.files import opened
-from tests.store.hf_samples import OTHER, by_hand
+from tests.store.hf_samples import OTHER, arrays, by_hand
 
 from .calling import call
 
@@ -115,6 +115,29 @@ def test_a_deflated_model_is_unpacked_only_once_it_was_found_sound(tmp_path, mon
     found = exchange.read_hf(packed_into(tmp_path / "m.zip", files))
     assert len(unpacked) == 1, "a file of weights that is not the model's stays packed"
     assert weights_sha256(found.weights) == weights_sha256(hf.read(files).weights)
+
+
+@pytest.mark.parametrize("dtype", ["F32", "F16"])
+@pytest.mark.parametrize("bad", [float("nan"), float("-inf")])
+def test_weights_that_are_no_numbers_are_refused_and_nothing_is_left(tmp_path, monkeypatch, bad, dtype):
+    name = "blocks.1.mlp.proj.weight"
+    spoiled = arrays(OTHER)
+    spoiled[name][7, 3] = bad
+    monkeypatch.setattr("tests.store.hf_samples.arrays", lambda *_: spoiled)
+    (tmp_path / "gpt2").mkdir()
+    for file, data in by_hand(OTHER, dtype=dtype).items():
+        (tmp_path / "gpt2" / file).write_bytes(data)
+    _, said = call("import", tmp_path / "gpt2", "--out", tmp_path / "runs" / "run", status=1)
+    assert "transformer.h.1.mlp.c_proj.weight has one that is NaN or infinite" in said
+    assert not (tmp_path / "runs").exists()
+    with pytest.raises(FormatError, match="each is a finite number"):
+        GPT.from_hf(tmp_path / "gpt2", device="cpu", threads=1)
+
+
+def test_a_folder_that_holds_no_model_is_called_that(folder, tmp_path):
+    (folder / "config.json").unlink()
+    _, said = call("import", folder, "--out", tmp_path / "run", status=1)
+    assert "a run is saved there, or a model's config.json and its files are; neither is" in said
 
 
 @pytest.mark.parametrize(

@@ -106,3 +106,21 @@ def test_every_command_takes_an_adapter_in_all_its_forms(place):
     for command in (["sample"], ["lora", "--merge", "m.safetensors"], [*SFT, "--out", "s9"], ["memorise", "--data", "fox.txt"]):
         _, error = call(*command, *BASE, "--adapter", "run", status=1)
         assert "run is a whole model's run" in error, command
+
+
+@pytest.mark.parametrize("before", [(), ("runs",), ("runs/new", "runs/new/mine.txt")], ids=["nothing", "runs", "the folder"])
+def test_a_run_that_cannot_begin_leaves_no_folder(place, before):
+    for name in before:
+        (place / name).write_text("mine") if name.endswith(".txt") else (place / name).mkdir(parents=True)
+    there = sorted(place.rglob("*"))
+    train("--data", place / "fox.txt", *SIZES, "--out", "runs/new", "--isa", "none", status=1)
+    assert sorted(place.rglob("*")) == there
+    train("--data", place / "fox.txt", *SIZES, "--out", "runs/new", "--steps", 1)
+    assert (place / "runs" / "new" / "slot-A.bin").stat().st_size
+
+
+def test_a_run_that_was_saved_stays_where_it_then_fails(place, monkeypatch):
+    monkeypatch.setattr(Trainer, "run", lambda *_: (_ for _ in ()).throw(ArithmeticError("of the test")))
+    with pytest.raises(ArithmeticError):
+        train("--data", place / "fox.txt", *SIZES, "--out", "runs/new", "--steps", 3)
+    assert (place / "runs" / "new" / "slot-A.bin").stat().st_size

@@ -13,7 +13,7 @@ from .cli import app
 from .cli_options import AnyBaseOption, DeviceOption, JsonOption, Number, Text, ThreadsOption, friendly
 from .cli_options import Device as _Device
 from .cli_output import emit, say
-from .cli_places import adapter_at, is_run, require_new_adapter, require_new_file, writable
+from .cli_places import adapter_at, gone_unless_saved, is_run, require_new_adapter, require_new_file, writable
 from .errors import ConfigError, DataError
 
 
@@ -49,7 +49,7 @@ def import_model(
     if is_run(out):
         raise ConfigError("import", "--out is a new run's folder", f"a run is saved in {out}", "choose another")
     with opened(source) as checkpoint:
-        with hold_run(out, name or out.name) as run:
+        with gone_unless_saved(out), hold_run(out, name or out.name) as run:
             nbytes = run.save(checkpoint)
         facts = {"config": checkpoint.config, "parameters": checkpoint.parameters, "tokenizer": checkpoint.tokenizer["name"]}
         if as_json:

@@ -43,6 +43,26 @@ def is_run(folder: Path) -> bool:
     return any((folder / name).exists() for name in SLOT_FILES)
 
 
+@contextlib.contextmanager
+def gone_unless_saved(folder: Path | None) -> Iterator[None]:
+    """Where a new run's folder is made while this lasts and nothing is saved there, it goes again. Enter it before the run is held."""
+    from .store.volume import FILES, SLOT_FILES
+
+    if folder is None or any((folder / name).exists() for name in FILES):
+        yield
+        return
+    made = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            if not any((folder / name).exists() and (folder / name).stat().st_size for name in SLOT_FILES):
+                for name in FILES:
+                    (folder / name).unlink(missing_ok=True)
+                for each in made:
+                    each.rmdir()
+
+
 def weights_of(adapter: Path) -> Path:
     """The file of an adapter's weights: in its folder, or that file itself."""
     from .store.peft import WEIGHTS

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from .cli_interrupt import Interrupt, until_broken
 from .cli_job import Job
 from .cli_output import output_for, trained
-from .cli_places import writable
+from .cli_places import gone_unless_saved, writable
 from .cli_resume import hold_new, hold_saved, resumed
 from .cli_tokenize import asked_for, fewer_than_asked
 from .data.corpus import Corpus
@@ -46,6 +46,7 @@ def run(job: Job) -> int:
     with contextlib.ExitStack() as stack:
         interrupt = stack.enter_context(Interrupt())
         stack.enter_context(writable(None, job.export))
+        stack.enter_context(gone_unless_saved(job.out))
         if job.resume:
             held = stack.enter_context(hold_saved(job))
             trainer = resumed(job, held)

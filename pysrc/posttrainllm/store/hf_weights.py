@@ -52,6 +52,22 @@ class Widened:
         return memoryview(wide)[offset - 4 * first : offset - 4 * first + nbytes]
 
 
+class Finite:
+    """float32 weights, seen to be numbers as they are read: a file may hold NaN, and a model with one writes nothing but."""
+
+    def __init__(self, name: str, part: FileRange) -> None:
+        self.size, self._name, self._part = part.nbytes, name, part
+
+    def read_at(self, offset: int, nbytes: int) -> memoryview:
+        """Bytes; shorter than asked only at the end. Raises FormatError where a weight among them is not finite."""
+        nbytes = max(0, min(nbytes, self.size - offset))
+        found = read_exactly(self._part.source, self._part.offset + offset, nbytes, "the weights")
+        whole = found[-offset % 4 :]
+        if not np.isfinite(np.frombuffer(whole[: whole.nbytes // 4 * 4], "<f4")).all():
+            _refuse("the weights", "each is a finite number", f"{theirs(self._name)} has one that is NaN or infinite", "choose a model that is sound")
+        return found
+
+
 def theirs(name: str) -> str:
     """`blocks.1.attn.qkv.weight` as GPT2LMHeadModel has it."""
     if name == "lm_head.weight":
@@ -77,7 +93,8 @@ def read(files: Mapping[str, Any], config: GPTConfig, tied: bool) -> tuple[GPTCo
     """(config with the head as the files have it, the tensors by our names, in the files' order, as float32).
 
     `tied` is what config.json says. As transformers does it, a head that is there and differs from the embedding counts.
-    Raises FormatError for tensors that are missing, too many, doubled, of another shape, or of whole numbers.
+    Raises FormatError for tensors that are missing, too many, doubled, of another shape, or of whole numbers; reading a weight does for
+    one that is not finite.
     """
     found: dict[str, Tensor] = {}
     for file, name, tensor in _tensors(files, config):
@@ -102,6 +119,7 @@ def read(files: Mapping[str, Any], config: GPTConfig, tied: bool) -> tuple[GPTCo
     for name, tensor in found.items():
         if tuple(tensor.shape) != shapes[name]:
             _refuse(SINGLE, f"{theirs(name)} is {list(shapes[name])}", f"it is {quote(list(tensor.shape))}")
+        found[name] = tensor._replace(data=FileRange(Finite(name, tensor.data), 0, tensor.nbytes))
     return made, found
 
 

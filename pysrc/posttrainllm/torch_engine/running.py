@@ -10,7 +10,7 @@ from dataclasses import replace
 from ..cli_interrupt import Interrupt
 from ..cli_job import Job
 from ..cli_output import output_for, say
-from ..cli_places import writable
+from ..cli_places import gone_unless_saved, writable
 from ..cli_resume import corpus_of, hold_new, hold_saved, reach, to_resume
 from ..cli_tokenize import refuse_another
 from ..cli_train import Keeping, finish, planned
@@ -58,6 +58,8 @@ def _run(job: Job, ranks: Ranks, stack: contextlib.ExitStack) -> int:
     if job.snapshots and ranks.world > 1:
         raise ConfigError("train", "--snapshots are kept by one process", f"{ranks.world} came", "leave it out")
     ranks.first(lambda: stack.enter_context(writable(None, job.export)))
+    if ranks.leads:
+        stack.enter_context(gone_unless_saved(job.out))
     if job.resume:
         held = ranks.first(lambda: stack.enter_context(hold_saved(job)))
         trainer = _resumed(job, ranks, held)

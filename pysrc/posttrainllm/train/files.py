@@ -83,6 +83,6 @@ def opened(path: str | Path) -> Iterator[Checkpoint]:
         yield read_checkpoint(path)
         return
     if not (path / "slot-A.bin").exists():
-        raise StoreMissingError(str(path), "it is a run's folder", "nothing was saved there", "choose another")
+        raise StoreMissingError(str(path), "a run is saved there, or a model's config.json and its files are", "neither is", "choose another folder")
     with hold_run(path) as run:
         yield run.load()
