@@ -104,8 +104,16 @@ def test_adapters_and_tuning_save_memory_too(saved, tmp_path):
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(json.dumps({"prompt": f"{n}", "response": "x" * (n % 4 + 1)}) + "\n" for n in range(20)))
     call("sft", *base, "--pairs", rows, "--out", tmp_path / "c", "--steps", 2, "--micro-batches", 2, "--memory", "12M")
-    rows.write_text("".join(json.dumps({"prompt": f"{n}", "chosen": "x", "rejected": "y"}) + "\n" for n in range(20)))
-    call("dpo", *base, "--preferences", rows, "--out", tmp_path / "d", "--steps", 2, "--recompute", 1)
+    likes = tmp_path / "likes.jsonl"
+    likes.write_text("".join(json.dumps({"prompt": f"{n}", "chosen": "x", "rejected": "y"}) + "\n" for n in range(20)))
+    call("dpo", *base, "--preferences", likes, "--out", tmp_path / "d", "--steps", 2, "--recompute", 1)
+    kinds = {"lora": common, "sft": ["--pairs", rows, "--steps", 2], "dpo": ["--preferences", likes, "--steps", 2]}
+    for kind, more in kinds.items():
+        small = json.loads(call(kind, *base, *more, "--out", tmp_path / f"small-{kind}", "--moments", "8bit", "--memory", "12M")[0].splitlines()[0])
+        assert small["saving"] == {"micro_batches": 1, "recompute": 0, "moments": "8bit"}, kind
+        Adapter.load(tmp_path / f"small-{kind}")
+    _, said = call("dpo", *base, "--preferences", likes, "--out", tmp_path / "e", "--memory", "2M", status=1)
+    assert "2,097,152" in said and not (tmp_path / "e").exists()
 
 
 def test_without_a_limit_the_machines_memory_is_chosen_for_and_told(text, monkeypatch):

@@ -12,8 +12,8 @@ from .cli import app
 from .cli_interrupt import Interrupt, until_broken
 from .cli_memory import Asked
 from .cli_options import (
-    AnyBaseOption, DeviceOption, JsonOption, MemoryOption, MicroBatchesOption, Number, OverwriteOption, PrecisionOption, RecomputeOption,
-    Text, ThreadsOption, Whole, friendly,
+    AnyBaseOption, DeviceOption, JsonOption, MemoryOption, MicroBatchesOption, MomentsOption, Number, OverwriteOption, PrecisionOption,
+    RecomputeOption, Text, ThreadsOption, Whole, friendly,
 )  # fmt: skip
 from .cli_options import Device as _Device
 from .cli_options import Precision as _Precision
@@ -82,6 +82,7 @@ def lora(
     precision: PrecisionOption = _Precision.f32,
     micro_batches: MicroBatchesOption = None,
     recompute: RecomputeOption = None,
+    moments: MomentsOption = None,
     memory: MemoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -99,7 +100,7 @@ def lora(
     from .train.files import opened
     from .train.state import model_of
 
-    asked = Asked.of(micro_batches, recompute, None, memory)
+    asked = Asked.of(micro_batches, recompute, moments and moments.value, memory)
     engine = {"device": device.value, "threads": threads, "precision": precision.value}
     what, trainer, status = LoRAConfig.of(**shape) if adapter is None else adapter_at(adapter), None, 0
     with contextlib.ExitStack() as stack:

@@ -10,7 +10,7 @@ import typer
 from .cli import app
 from .cli_memory import Asked
 from .cli_options import (
-    AnyBaseOption, DeviceOption, JsonOption, MemoryOption, MicroBatchesOption, Number, OverwriteOption, RecomputeOption, Text,
+    AnyBaseOption, DeviceOption, JsonOption, MemoryOption, MicroBatchesOption, MomentsOption, Number, OverwriteOption, RecomputeOption, Text,
     ThreadsOption, Whole, friendly,
 )  # fmt: skip
 from .cli_options import Device as _Device
@@ -75,6 +75,7 @@ def sft(
     threads: ThreadsOption = None,
     micro_batches: MicroBatchesOption = None,
     recompute: RecomputeOption = None,
+    moments: MomentsOption = None,
     memory: MemoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -86,7 +87,7 @@ def sft(
     lora = {"rank": rank, "alpha": alpha, "targets": target}
     how = {"batch": batch, "device": device.value, "threads": threads, "overwrite": overwrite, "any_base": any_base}
     template = {"between": between, "end": end}
-    how["asked"] = Asked.of(micro_batches, recompute, None, memory)
+    how["asked"] = Asked.of(micro_batches, recompute, moments and moments.value, memory)
     return run(Job("sft", source, pairs, out, settings, lora, template, full, adapter, base, None, refuse_long, as_json, **how))
 
 
@@ -117,6 +118,8 @@ def dpo(
     device: DeviceOption = _Device.auto,
     threads: ThreadsOption = None,
     recompute: RecomputeOption = None,
+    moments: MomentsOption = None,
+    memory: MemoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Tune a run on chosen and rejected answers (DPO). Ctrl-C stops and saves."""
@@ -127,5 +130,5 @@ def dpo(
     lora = {"rank": rank, "alpha": alpha, "targets": target}
     how = {"batch": batch, "device": device.value, "threads": threads, "overwrite": overwrite, "any_base": any_base}
     template = {"between": between, "end": end}
-    how["asked"] = Asked.of(1, recompute, None, None)
+    how["asked"] = Asked.of(1, recompute, moments and moments.value, memory)
     return run(Job("dpo", source, preferences, out, settings, lora, template, full, adapter, base, beta, refuse_long, as_json, **how))

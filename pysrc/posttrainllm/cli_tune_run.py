@@ -15,9 +15,11 @@ from .cli_places import adapter_at, require_new_adapter, require_new_file, writa
 from .data.corpus import Corpus
 from .data.pairs import Pairs, Preferences, Template
 from .errors import ConfigError, FormatError, NonFiniteError, StoreError
+from .model.choosing import in_words
 from .model.config import GPTConfig
 from .model.live import GPT
 from .model.lora import LoRAConfig
+from .model.saving import PLAIN
 from .store.checkpoint import Checkpoint
 from .store.peft import WEIGHTS
 from .train.files import opened
@@ -186,16 +188,18 @@ class _Lines:
         """What is tuned on what."""
         model, examples = self._trainer.model, self._trainer.corpus
         facts, advice = examples.facts(model.config.context), examples.advice(model.config)
-        lora = model.lora
+        lora, saving = model.lora, model.program.saving
         count, share = trained(model)
         if self._job.as_json:
             about = {"kind": self._job.kind, "parameters": model.config.parameter_count(), "trained_parameters": count}
-            settings = {"training": self._trainer.settings, "lora": None if lora is None else lora.to_dict(), "data": facts}
+            settings = {"training": self._trainer.settings, "lora": None if lora is None else lora.to_dict(), "data": facts, "saving": saving.to_dict()}
             emit({"event": "start"} | about | settings | {"engine": model.machine.description, "warnings": advice})
             return
         what = "all weights" if lora is None else f"an adapter of rank {lora.rank} on {', '.join(lora.targets)}"
         print(f"{what}: {count:,} numbers, {share:.2%} of all; {model.machine.description}.")
         print(f"{facts['name']}: {counted(facts['rows'], 'row')}, {facts['held_out']:,} held out, {counted(facts['counted_tokens'], 'token')} to learn.")
+        if saving != PLAIN:
+            print(f"To need less memory: {in_words(saving)}.")
         for sentence in advice:
             print(sentence)
         if self._base is None:
