@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from tests.helpers.peers import peer
 
 torch = peer("torch")
 
+from posttrainllm.cli_memory import Asked
 from posttrainllm.data.corpus import Corpus
 from posttrainllm.errors import ConfigError, DataError, DeviceOutOfMemoryError, DeviceUnavailableError
 from posttrainllm.model.config import GPTConfig
@@ -23,6 +25,7 @@ from posttrainllm.ops.normal import NORMAL
 from posttrainllm.torch_engine import adamw, initial
 from posttrainllm.torch_engine.model import TorchGPT
 from posttrainllm.torch_engine.ranks import Ranks
+from posttrainllm.torch_engine.running import _going_on
 from posttrainllm.train.files import hold_run
 from posttrainllm.train.moments import in_full
 from posttrainllm.train.schedule import recipe
@@ -162,6 +165,22 @@ def test_a_run_goes_from_engine_to_engine_with_its_moments(text, tmp_path):  # n
     train(*resume, "--steps", 30)
     history, *_ = saved(tmp_path / "run")
     assert far(history, saved(straight)[0]) < 1e-4
+
+
+def test_a_run_goes_on_saving_memory_as_it_did(text, tmp_path):  # noqa: F811
+    out = [*text, "--out", tmp_path / "run"]
+    train(*out, *TINY, "--steps", 2, "--micro-batches", 2, "--recompute", 1)
+    how = [train(*out, "--resume", "--threads", 1, *more)[0]["saving"] for more in (
+        ["--steps", 3, "--engine", "torch"], ["--steps", 4, "--engine", "torch", "--recompute", 2], ["--steps", 5], ["--steps", 6, "--engine", "torch", "--micro-batches", 1],
+    )]  # fmt: skip
+    assert [(each["micro_batches"], each["recompute"]) for each in how] == [(2, 1), (1, 2), (1, 2), (1, 0)]
+
+
+def test_parts_that_several_processes_cannot_have_are_left_out(capsys):
+    job, batch = SimpleNamespace(asked=Asked(), saving=Saving()), GPTConfig.preset("tiny", batch=12)
+    for world, wanted in ((1, Saving(4, 1)), (3, Saving(4, 1)), (2, Saving(1, 1))):
+        assert _going_on(job, Ranks(world, 0, torch.device("cpu")), batch, Saving(4, 1, "bf16")) == wanted
+    assert "which 2 processes cannot" in capsys.readouterr().err
 
 
 def saved(folder):

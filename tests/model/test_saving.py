@@ -5,6 +5,7 @@ import pytest
 
 from posttrainllm.backends.reference import ReferenceMachine
 from posttrainllm.configs import load
+from posttrainllm.data.corpus import Corpus
 from posttrainllm.dims import ALIGN_BYTES, PARTIAL_ELEMENTS
 from posttrainllm.errors import ConfigError
 from posttrainllm.model import choosing
@@ -245,6 +246,34 @@ def test_a_model_is_made_for_the_memory_there_is(machine):
         model.close()
     with pytest.raises(ConfigError, match="E-CONFIG-PLAN|computed again|batch|fits"):
         GPT.create("tiny", device="cpu", memory_bytes=1000)
+
+
+@pytest.mark.native_only(reason="reads a run's file")
+def test_a_saved_run_is_loaded_for_the_memory_there_is(machine, tmp_path):
+    """Without a word as the run did; within a limit in the cheapest way, with the moments that the run has."""
+    from posttrainllm.train.files import write_checkpoint
+    from posttrainllm.train.state import checkpoint_of
+    from posttrainllm.train.trainer import Trainer
+
+    del machine
+    model = GPT.create("tiny", device="cpu", threads=1, saving=Saving(2, 1, "bf16"))
+    trainer = Trainer(model, Corpus("hamlet", b"To be, or not to be, that is the question. " * 600), {"steps": 2, "warmup_steps": 1, "evaluation_tokens": 64})
+    trainer.train_step()
+    write_checkpoint(checkpoint_of(trainer, "a run"), tmp_path / "run.safetensors")
+    model.close()
+    limit = RESERVE_BYTES + 1_700_000
+    for given, wanted in (
+        ({"training": True}, Saving(2, 1, "bf16")), ({"training": True, "saving": Saving(recompute=2)}, Saving(recompute=2)), ({}, Saving()),
+        ({"training": True, "memory_bytes": limit}, None), ({"training": True, "memory_bytes": limit, "saving": Saving(moments="8bit")}, None),
+    ):  # fmt: skip
+        loaded = GPT.load(tmp_path / "run.safetensors", device="cpu", threads=1, **given)
+        got = loaded.program.saving
+        assert got == (wanted or got) and (wanted or loaded.program.memory()["total_bytes"] <= 1_700_000)
+        assert wanted or got.moments == given.get("saving", Saving(moments="bf16")).moments
+        loaded.close()
+    for wrong in ({"memory_bytes": "1G"}, {"saving": {"recompute": 1}}, {"training": True, "memory_bytes": 1000}):
+        with pytest.raises(ConfigError):
+            GPT.load(tmp_path / "run.safetensors", device="cpu", **wrong)
 
 
 # What is refused

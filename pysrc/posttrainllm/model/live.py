@@ -76,9 +76,7 @@ class GPT(Adapted, Exchange, Weights):
         saving, machine = _saving(saving), None
         _require_bytes(memory_bytes)
         if memory_bytes is not None and training:
-            machine = open_machine(device, threads, 0, None, precision) if device == "webgpu" else None
-            chosen = choose_saving if machine is None else partial(choose_on, machine)
-            saving = chosen(config, None, memory_bytes, start=saving)
+            saving, machine = _within(memory_bytes, config, saving, device, threads, precision)
         made = cls.on(Program(config, training, saving=saving), device, threads, precision=precision, machine=machine)
         made.tokenizer = tokenizer or made.tokenizer
         made.initialise(seed)
@@ -101,16 +99,28 @@ class GPT(Adapted, Exchange, Weights):
             raise
 
     @classmethod
-    def load(cls, path, *, device: str = "auto", threads: int | None = None, training: bool = False) -> GPT:
+    def load(
+        cls, path, *, device: str = "auto", threads: int | None = None, training: bool = False, memory_bytes: int | None = None,
+        saving: Saving | None = None,
+    ) -> GPT:
         """The model of a saved run: a .safetensors file or a run's folder. `training=True` brings AdamW's moments too.
 
-        Raises DataError, FormatError, StoreError, DeviceError.
+        It then saves memory as the run did, or as `saving` says; or, with memory_bytes, in the cheapest way that fits, with moments as
+        `saving` or the run has them. Raises DataError, FormatError, StoreError, DeviceError; ConfigError where nothing fits.
         """
         from ..train.files import opened  # a layer above, as generate's decode is: a convenience of the public API
+        from ..train.moments import kind_of
         from ..train.state import model_of
 
+        saving = None if saving is None else _saving(saving)
+        _require_bytes(memory_bytes)
         with opened(path) as checkpoint:
-            return model_of(checkpoint, training, device=device, threads=threads)
+            if memory_bytes is not None and training:
+                start = saving or Saving(moments=kind_of(checkpoint))
+                saving, machine = _within(memory_bytes, GPTConfig.from_dict(checkpoint.config), start, device, threads)
+                if machine is not None:
+                    machine.close()
+            return model_of(checkpoint, training, device=device, threads=threads, saving=saving)
 
     def save(self, path) -> int:
         """Write weights, config and tokenizer as one .safetensors file; returns its bytes. Raises StoreError.
@@ -325,6 +335,13 @@ def _saving(asked) -> Saving:
     if asked is not None and not isinstance(asked, Saving):
         raise ConfigError("saving", "it is a Saving, as pt.Saving(recompute=1)", f"{asked!r} came", "use pt.Saving.from_dict for a table")
     return asked or PLAIN
+
+
+def _within(nbytes: int, config: GPTConfig, start: Saving, device: str, threads: int | None, precision: str = "f32"):
+    """(what is chosen so that training takes no more than that, the GPU that was asked what it would hold, or None)."""
+    machine = open_machine(device, threads, 0, None, precision) if device == "webgpu" else None
+    chosen = choose_saving if machine is None else partial(choose_on, machine)
+    return chosen(config, None, nbytes, start=start), machine
 
 
 def _require_bytes(nbytes) -> None:

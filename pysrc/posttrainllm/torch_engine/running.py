@@ -16,11 +16,12 @@ from ..cli_tokenize import refuse_another
 from ..cli_train import Keeping, finish, planned
 from ..errors import ConfigError, NonFiniteError, PostTrainError
 from ..model.config import GPTConfig
+from ..model.saving import PLAIN, Saving
 from ..store.checkpoint import Checkpoint
 from ..store.runs import Run
 from ..train.checks import checked, require_same_text, run_state
 from ..train.moments import in_full
-from ..train.state import stand
+from ..train.state import saved_saving, stand
 from ..train.trainer import Trainer
 from ..waiting import now
 from .gathering import spread
@@ -67,7 +68,7 @@ def _run(job: Job, ranks: Ranks, stack: contextlib.ExitStack) -> int:
         # The others read the text for themselves, and meet no error that the first did not.
         plan = ranks.first(lambda: planned(job)) or planned(job)
         held = ranks.first(lambda: stack.enter_context(hold_new(job))) if job.out is not None else None
-        model = _model(job, ranks, plan[0], job.precision)
+        model = _model(job, ranks, plan[0], job.precision, job.saving)
         model.tokenizer = plan[2].tokenizer
         model.initialise(plan[1]["seed"])
         trainer = Trainer(model, plan[2], plan[1])
@@ -76,9 +77,20 @@ def _run(job: Job, ranks: Ranks, stack: contextlib.ExitStack) -> int:
     return finish(job, trainer, keeping, interrupt, pulse.asked, pulse.clock, output_for if ranks.leads else _quiet)
 
 
-def _model(job: Job, ranks: Ranks, config: GPTConfig, precision: str | None) -> TorchGPT:
-    ranks.first(lambda: ranks.require_fit(config, job.saving))
-    return TorchGPT(config, ranks, job.saving, precision or "f32", job.parallel, job.threads)
+def _model(job: Job, ranks: Ranks, config: GPTConfig, precision: str | None, saving: Saving) -> TorchGPT:
+    ranks.first(lambda: ranks.require_fit(config, saving))
+    return TorchGPT(config, ranks, saving, precision or "f32", job.parallel, job.threads)
+
+
+def _going_on(job: Job, ranks: Ranks, config: GPTConfig, kept: Saving) -> Saving:
+    """How a run that goes on saves memory: as asked for, or as it did, as far as its batch divides so over these processes."""
+    if not job.asked.nothing:
+        return job.saving
+    if config.batch % (ranks.world * kept.micro_batches) == 0 or kept.micro_batches == 1:
+        return replace(kept, moments="f32")
+    if ranks.leads:
+        say(f"The batch of {config.batch} went through in {kept.micro_batches} parts, which {ranks.world} processes cannot: it goes through whole.")
+    return replace(kept, micro_batches=1, moments="f32")
 
 
 def _resumed(job: Job, ranks: Ranks, held: Run | None) -> Trainer:
@@ -91,7 +103,8 @@ def _resumed(job: Job, ranks: Ranks, held: Run | None) -> Trainer:
     if job.precision is None and kept not in PRECISIONS and ranks.leads:
         say(f"The run was trained in half precision ({kept}), which the torch engine has not: it goes on in single precision (f32).")
     config, tokenizer = GPTConfig.from_dict(checkpoint.config), _tokenizer(checkpoint)
-    model = _model(job, ranks, config, job.precision or (kept if kept in PRECISIONS else "f32"))
+    saving = _going_on(job, ranks, config, saved_saving(checkpoint) or PLAIN)
+    model = _model(job, ranks, config, job.precision or (kept if kept in PRECISIONS else "f32"), saving)
     model.tokenizer = tokenizer
     spread(ranks, model, {"params": checkpoint.weights, **in_full(checkpoint)})
     trainer = Trainer(model, corpus, settings, step=checkpoint.step, cursor=cursor)
