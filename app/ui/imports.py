@@ -1,8 +1,10 @@
-"""Bringing a model in: a saved run, or a GPT-2 as Hugging Face keeps it."""
+"""Bringing a model in: a saved run, or a GPT-2 as Hugging Face keeps it; and the way on for one that was not trained here."""
 
 import notices
+import state
+import tabs
 import wire
-from dom import el, on
+from dom import el, on, show
 
 
 def names_of(files):
@@ -28,6 +30,30 @@ def bring(files):
 def _imported(event):
     if event["kind"] != "failed":
         notices.announce("The import is done.")
+
+
+def train_on(run):
+    """A new run that begins with the weights of a model without AdamW's moments, on the text and with the settings of the page."""
+    import corpus
+    import recipe
+    import train
+
+    notices.clear("runs")
+    if state.busy():
+        return notices.error("runs", "A run is going. Stop it first; it is saved when it stops.")
+    problem = train.tuning() or corpus.missing()
+    if not problem and corpus.waiting():
+        problem = "The text is still being read. Try again in a moment."
+    if problem:
+        return notices.error("runs", problem)
+    try:
+        fields = {"base": run["run_id"], "training": recipe.training()}
+    except ValueError as wrong:
+        return notices.error("runs", str(wrong))
+    tabs.go("train")
+    notices.clear("train")
+    show("resume-offer", False)
+    return train.begin(fields)
 
 
 def _picked(event):

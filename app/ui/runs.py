@@ -4,7 +4,10 @@ import js
 from pyscript.js_modules import bridge
 
 import fmt
+import imports
 import notices
+import run_marks
+import runs_compare
 import state
 import tabs
 import train
@@ -14,7 +17,7 @@ from dom import button, el, empty, make, on, show, text
 MORE_STEPS = 500  # what "train more" adds to a finished run
 
 _runs = []
-_asking = None  # (run_id, "rename" | "export" | "delete") while a question is open in the list
+_asking = None  # (run_id, "rename" | "marks" | "export" | "delete") while a question is open in the list
 FORMATS = [("safetensors", "Whole run", "one .safetensors, with what training needs to go on"),
            ("hf", "For Hugging Face", "a .zip whose folder transformers opens"),
            ("gguf", "GGUF", "one file, as llama.cpp reads models; weights and tokenizer")]
@@ -33,7 +36,8 @@ def _draw():
     focused = js.document.activeElement.id
     empty("runs-list")
     show("runs-empty", not _runs)
-    for run in _runs:
+    runs_compare.keep(_runs)
+    for run in run_marks.wanted(_runs):
         el("runs-list").appendChild(_item(run))
     again = el(focused) if focused else None
     if focused and str(focused).startswith("run-") and again:
@@ -56,14 +60,20 @@ def _item(run):
         head.appendChild(make("span", "in use", "badge"))
     if run.get("corrupt"):
         head.appendChild(make("span", "damaged", "badge bad"))
+    if runs_compare.offered(run, _runs):
+        head.appendChild(runs_compare.box(run))
     item.appendChild(head)
     item.appendChild(make("p", _facts(run), "facts"))
+    run_marks.put(run, item)
     if run.get("corrupt"):
         item.appendChild(make("p", "Its saved files cannot be read any more. Other runs are not affected.", "hint"))
     if run.get("note"):
         item.appendChild(make("p", run["note"], "hint"))
     asked = _asking[1] if _asking and _asking[0] == run_id else None
-    item.appendChild(_question(run) if asked == "delete" else _formats(run) if asked == "export" else _actions(run))
+    if asked == "marks":
+        item.appendChild(run_marks.form(run, lambda: _asked(run, "marks")))
+    else:
+        item.appendChild(_question(run) if asked == "delete" else _formats(run) if asked == "export" else _actions(run))
     return item
 
 
@@ -115,7 +125,10 @@ def _actions(run):
         if run.get("resumable", True):
             left = _steps_left(run)
             add("Continue" if left > 0 else "Train " + str(MORE_STEPS) + " more", "continue", _continue)
+        else:
+            add("Train it further", "base", imports.train_on)
         add("Rename", "rename", lambda run: _ask(run, "rename"), "quiet-button")
+        add("Tags and note", "marks", lambda run: _ask(run, "marks"), "quiet-button")
         add("Duplicate", "duplicate", lambda run: _act("runs.duplicate", run), "quiet-button")
         add("Export", "export", lambda run: _ask(run, "export"), "quiet-button")
         add("History", "history", lambda run: _act("runs.history", run), "quiet-button")
@@ -156,7 +169,7 @@ def _ask(run, what):
     global _asking
     _asking = (run["run_id"], what)
     _draw()
-    el("run-" + run["run_id"] + {"rename": "-name", "export": "-as-safetensors", "delete": "-keep"}[what]).focus()
+    el("run-" + run["run_id"] + {"rename": "-name", "marks": "-tags", "export": "-as-safetensors", "delete": "-keep"}[what]).focus()
 
 
 def _asked(run, focus):
@@ -268,6 +281,8 @@ def _take_offer(event):
 
 
 def start():
+    run_marks.start(_draw)
+    runs_compare.start()
     wire.on("runs", _show)
     wire.on("ready", _show)
     on("resume-offer-go", "click", _take_offer)

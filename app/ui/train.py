@@ -120,6 +120,11 @@ def _begin():
         if state.phase == "queued":
             _back()
         return notices.error("train", str(problem))
+    return begin(fields)
+
+
+def begin(fields):
+    """A new run: of the size and settings on the page, or with the weights of a saved model."""
     bridge.resetFlag()
     _fresh()
     enter("starting", "Preparing the model…")
