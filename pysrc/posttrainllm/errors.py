@@ -16,6 +16,8 @@ or one finished sentence. `code=` names the exact case among the class's `codes`
 `python -m posttrainllm.errors` prints docs/errors.md from this file.
 """
 
+_LONGEST = 500  # characters of what came: it may be all of a file
+
 
 class PostTrainError(Exception):
     """Any error of this package: `.code`, `.kind` (user, device, numerics, store), and `str(error)`, the sentence."""
@@ -25,6 +27,7 @@ class PostTrainError(Exception):
     codes: dict[str, str] = {"E-ERROR": "an error without a more exact place in this list"}
 
     def __init__(self, place: str, rule: str = "", came: str = "", remedy: str = "", *, code: str | None = None):
+        came = came if len(came) <= _LONGEST else f"{came[: _LONGEST - 1]}…"
         self.parts = (place, rule, came, remedy)
         tail = "; ".join(part.rstrip(". ") for part in (rule, came, remedy) if part)
         sentence = f"{place}: {tail}" if tail else place

@@ -17,6 +17,11 @@ from tests.helpers.packed import packed_words
 HEAD_BYTES = 64
 REGIONS = ("params", "grads", "m", "v", "arena", "inputs", "slots", "metrics", "cache")
 SMALL = {"N": 37, "R": 3, "C": 5, "I": 6, "O": 7, "B": 2, "T": 3, "H": 2, "D": 4, "V": 8, "P": 6, "S": 2, "K": 2, "J": 4, "G": 1}
+LIMITS = [  # at a rule's limit, or one past it
+    ("layernorm_backward", {"R": 2, "C": 139_264}), ("layernorm_backward", {"R": 2, "C": 139_265}), ("grad_norm", {"N": 16384, "G": 1}),
+    ("lora_backward_weight", {"R": 1, "I": 1, "O": 2, "K": 4096, "J": 1}), ("lora_backward_hidden", {"R": 1, "O": 2, "K": 4096, "J": 1}),
+    ("lora", {"R": 1, "I": 1, "O": 2, "K": 4096, "J": 1}), ("attention", {"B": 1, "T": 2, "H": 1, "D": 256}),
+]  # fmt: skip
 MODELS = [
     (GPTConfig(1, 4, 2, 4, 9, 2), None, Saving()),
     (GPTConfig(2, 4, 1, 3, 7, 2, tied=False, activation="gelu"), None, Saving(2, 1, "bf16")),
@@ -46,10 +51,11 @@ def tapes() -> Iterator[tuple[str, bytes]]:
         tape = record(name, sizes, PARAMETERS[kernel.parameters][0], [(at, 0) for at in range(len(kernel.operands))])
         for build, contents in ((0, 1), (1, 4), (2, 2)):
             yield f"{name}-{build}", packed(build, contents, regions, tape)
-    for channels in (139_264, 139_265):  # as many as shared scratch has room for, and one more
-        sizes = {"R": 2, "C": channels}
-        regions = {REGIONS[at]: 4 * extent(rule, sizes) for at, (_, _, rule) in enumerate(KERNELS["layernorm_backward"].operands)}
-        yield f"channels-{channels}", packed(1, 2, regions, record("layernorm_backward", sizes, [0], [(at, 0) for at in range(8)]))
+    for name, sizes in LIMITS:
+        parameters = PARAMETERS[KERNELS[name].parameters][0]
+        regions = {REGIONS[at]: 4 * extent(rule, sizes) for at, (_, _, rule) in enumerate(KERNELS[name].operands)}
+        places = [(at, 0) for at in range(len(KERNELS[name].operands))]
+        yield f"{name}-{'-'.join(map(str, sizes.values()))}", packed(1, 2, regions, record(name, sizes, parameters, places))
     for number, (config, lora, saving) in enumerate(MODELS):
         made = {
             "weights": initial_weights(config, True, lora, saving), "step": training_step(config, lora, saving), "losses": evaluation(config, lora),

@@ -199,7 +199,7 @@ extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t most);
 
 // Words rather than bytes: a size, an offset or a region is moved to a neighbour, a limit, or another word of the tape.
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t most, unsigned seed) {
-  static const int64_t kNumbers[] = {0, 1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 256, 257, 4096, 4097, 16383, 16384, 16385, -1, -4,
+  static const int64_t kNumbers[] = {0, 1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 256, 257, 4096, 4097, 16383, 16384, 16385, 1 << 17, -1, -4,
                                      1LL << 31, 1LL << 32, (1LL << 40) - 1, 1LL << 40, 1LL << 55, (1LL << 56) - 4, 1LL << 62, INT64_MAX, INT64_MIN};
   std::minstd_rand random(seed);
   auto below = [&](size_t n) { return size_t(random()) % n; };

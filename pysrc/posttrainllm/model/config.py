@@ -83,9 +83,11 @@ class GPTConfig:
     def from_dict(cls, settings: dict) -> GPTConfig:
         """From JSON; unknown or missing names are a ConfigError."""
         known = set(cls.__dataclass_fields__)
+        if not isinstance(settings, dict):
+            raise ConfigError("model", f"settings are {', '.join(sorted(known))}", f"a {type(settings).__name__} came", "give them by name")
         unknown, missing = set(settings) - known, {"layers", "channels", "heads", "context"} - set(settings)
         if unknown or missing:
-            what = ", ".join(sorted(unknown)) or "nothing unknown"
+            what = ", ".join(str(name)[:40] for name in sorted(unknown)[:8]) or "nothing unknown"
             raise ConfigError(
                 "model", f"settings are {', '.join(sorted(known))}", f"{what} came and {len(missing)} are missing", "correct the names"
             )

@@ -33,13 +33,13 @@ class LoRAConfig:
 
     def __post_init__(self) -> None:
         if type(self.rank) is not int or not 1 <= self.rank <= MOST_RANK:
-            raise ConfigError("lora", f"rank is a whole number from 1 to {MOST_RANK:,}", f"{self.rank!r} came", "change it")
+            raise ConfigError("lora", f"rank is a whole number from 1 to {MOST_RANK:,}", f"{repr(self.rank)[:60]} came", "change it")
         if type(self.alpha) not in (int, float) or not 0 < self.alpha < 1e6:
-            raise ConfigError("lora", "alpha is a number above 0 and below a million", f"{self.alpha!r} came", "change it")
-        targets = (self.targets,) if isinstance(self.targets, str) else tuple(self.targets)
+            raise ConfigError("lora", "alpha is a number above 0 and below a million", f"{repr(self.alpha)[:60]} came", "change it")
+        targets = (self.targets,) if isinstance(self.targets, str) else tuple(self.targets) if isinstance(self.targets, (list, tuple)) else (self.targets,)
         unknown = [target for target in targets if target not in TARGETS]
         if unknown or not targets or len(set(targets)) != len(targets):
-            came = ", ".join(map(str, targets)) or "none"
+            came = ", ".join(map(str, targets))[:200] or "none"
             raise ConfigError("lora", f"targets are some of {', '.join(TARGETS)}, each once", f"{came} came", "correct the names")
         if "attn.qkv" in targets and _PARTS.keys() & set(targets):
             raise ConfigError("lora", "attn.qkv covers attn.q, attn.k and attn.v", f"{', '.join(targets)} came", "name the one or the others")
@@ -57,7 +57,7 @@ class LoRAConfig:
         """From JSON; unknown or missing names are a ConfigError."""
         known, needed = set(cls.__dataclass_fields__), {"rank", "alpha", "targets"}
         if not isinstance(settings, dict) or set(settings) - known or needed - set(settings):
-            raise ConfigError("lora", f"settings are {', '.join(sorted(known))}", f"{settings!r} came", "correct the names")
+            raise ConfigError("lora", f"settings are {', '.join(sorted(known))}", f"{repr(settings)[:200]} came", "correct the names")
         return cls(**settings)
 
     def to_dict(self) -> dict:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..errors import ConfigError, PostTrainError, UserError
 
 TEXT, WHOLE, NUMBER, OBJECT, LIST, BUFFER = "text", "a whole number", "a number", "an object", "a list", "a buffer"
-FLAG = "true or false"
+FILES, FLAG = "a list of buffers", "true or false"
 SAVING = 'an object or "auto"'
 
 REQUESTS: dict[str, dict[str, str]] = {
@@ -57,7 +57,7 @@ REQUESTS: dict[str, dict[str, str]] = {
     "runs.export": {"run_id": TEXT + "!", "format": TEXT, "matrices": TEXT},
     "runs.history": {"run_id": TEXT + "!"},
     "runs.import": {"name": TEXT, "buffer": BUFFER + "!"},
-    "runs.import_files": {"names": LIST + "!", "files": BUFFER + "!"},
+    "runs.import_files": {"names": LIST + "!", "files": FILES + "!"},
     "tune.plan": {"adapter": OBJECT},
     "tune.start": {
         "how": TEXT + "!", "adapter": OBJECT, "training": OBJECT, "name": TEXT, "text": TEXT, "rows": LIST, "buffer": BUFFER, "file_name": TEXT,
@@ -111,7 +111,8 @@ _CHECKS = {
     NUMBER: lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
     OBJECT: lambda value: isinstance(value, dict),
     LIST: lambda value: isinstance(value, list),
-    BUFFER: lambda value: value is not None,
+    BUFFER: lambda value: not isinstance(value, (str, int, float, dict, list)),  # bytes, or what a browser calls so
+    FILES: lambda value: not isinstance(value, (str, int, float, dict)),
     FLAG: lambda value: isinstance(value, bool),
     SAVING: lambda value: isinstance(value, dict) or value == "auto",
 }
@@ -120,13 +121,13 @@ _CHECKS = {
 def checked(request: dict) -> dict:
     """The request's fields without kind and id, nulls left out; ConfigError where it is not one of REQUESTS."""
     kind = request.get("kind")
-    fields = REQUESTS.get(kind)
+    fields = REQUESTS.get(kind) if isinstance(kind, str) else None
     if fields is None:
-        raise ConfigError("request", f"its kind is one of {', '.join(REQUESTS)}", f"{kind!r} came")
+        raise ConfigError("request", "its kind is one that the session knows (session/messages.py lists them)", f"{repr(kind)[:60]} came")
     given = {name: value for name, value in request.items() if name not in ("kind", "id") and value is not None}
     for name, value in given.items():
         if name not in fields:
-            raise ConfigError(f"request {kind}", f"its fields are {', '.join(fields) or 'none'}", f"{name!r} came")
+            raise ConfigError(f"request {kind}", f"its fields are {', '.join(fields) or 'none'}", f"{repr(name)[:60]} came")
         wanted = fields[name].rstrip("!")
         if wanted in (WHOLE, NUMBER) and isinstance(value, float) and value.is_integer():
             value = given[name] = int(value)

@@ -61,32 +61,49 @@ def joined(moves: Iterable[tuple[int, int, int]]) -> Moves:
 def minimised(machine: Machine) -> Machine:
     """The same language with the fewest states (Moore's refinement), without states from which nothing is accepted.
 
-    States that accept at different depths are told apart at once, by the shortest and the longest way to an end; so a long chain
-    costs a few rounds and not one for each of its states.
+    States that accept at different depths are told apart at once, by the shortest and the longest way to an end. After that only states
+    before one whose block changed are looked at again, and of a block that splits the largest part keeps its number (Hopcroft): a long chain
+    costs what its states do, not their square.
     """
     shortest, longest = _depths(machine)
     live = [state for state in range(len(machine.moves)) if state in shortest]
     if 0 not in shortest:
         return Machine(((),), ((),), frozenset())
     block = _numbered({state: (state in machine.accepts, shortest[state], longest.get(state)) for state in live})
-    while True:
-        signatures = {
-            state: (
-                block[state],
-                joined((low, high, block[target]) for low, high, target in machine.moves[state] if target in block),
-                tuple((name, block[target]) for name, target in machine.calls[state] if target in block),
-            )
-            for state in live
-        }
-        finer = _numbered(signatures)
-        if max(finer.values()) == max(block.values()):
-            break
-        block = finer
-    renamed = {block[state]: finer[state] for state in live}  # one to one; the start, first of all, is 0
-    rows = {finer[state]: signatures[state] for state in live}
-    moves = tuple(joined((low, high, renamed[t]) for low, high, t in rows[number][1]) for number in range(len(rows)))
-    calls = tuple(tuple((name, renamed[t]) for name, t in rows[number][2]) for number in range(len(rows)))
-    return Machine(moves, calls, frozenset(finer[state] for state in live if state in machine.accepts))
+
+    def signature(state: int) -> tuple:
+        return (
+            joined((low, high, block[target]) for low, high, target in machine.moves[state] if target in block),
+            tuple((name, block[target]) for name, target in machine.calls[state] if target in block),
+        )
+
+    members: dict[int, set[int]] = {}
+    before: dict[int, set[int]] = {state: set() for state in live}
+    for state in live:
+        members.setdefault(block[state], set()).add(state)
+        for target in (*(target for _, _, target in machine.moves[state]), *(target for _, target in machine.calls[state])):
+            if target in before:
+                before[target].add(state)
+    unsure = set(live)
+    while unsure:
+        parts: dict[int, dict[tuple, set[int]]] = {}
+        for state in unsure:
+            parts.setdefault(block[state], {}).setdefault(signature(state), set()).add(state)
+        unsure = set()
+        for number, found in parts.items():
+            rest = members[number].difference(*found.values())  # none of theirs changed: alike, and like none of the others
+            split = sorted([*found.values(), *([rest] if rest else [])], key=len)
+            members[number] = split.pop()
+            for part in split:
+                fresh = len(members)
+                members[fresh] = part
+                block.update(dict.fromkeys(part, fresh))
+                unsure.update(*(before[state] for state in part))
+    final = _numbered({state: (block[state],) for state in live})  # in order of first appearance; the start, first of all, is 0
+    chosen = {final[state]: state for state in live}
+    moves = tuple(joined((low, high, final[t]) for low, high, t in machine.moves[chosen[number]] if t in final) for number in range(len(chosen)))
+    calls = tuple(tuple((name, final[t]) for name, t in machine.calls[chosen[number]] if t in final) for number in range(len(chosen)))
+    return Machine(moves, calls, frozenset(final[state] for state in live if state in machine.accepts))
 
 
 def _numbered(keys: dict[int, tuple]) -> dict[int, int]:
