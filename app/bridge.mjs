@@ -2,6 +2,8 @@
 // Python imports this module as `bridge` (ui/pyscript.json). Events go to Python as (kind, JSON text); long arrays go to the chart.
 import * as chart from './chart.mjs';
 import * as tuneChart from './tune_chart.mjs';
+import * as runsChart from './runs_chart.mjs';
+import * as longRun from './long_run.mjs';
 import * as spans from './spans.mjs';
 import * as inside from './inside.mjs';
 import * as insideContexts from './inside_contexts.mjs';
@@ -11,7 +13,8 @@ import * as editor from './editor.mjs';
 import * as learn from './learn.mjs';
 import { isolate, keepFresh, applyUpdate as swapVersion, onOffline } from './offline.mjs';
 
-export { chart, editor, inside, insideContexts, insideDraw, insideVector, learn, spans, tuneChart };
+export { chart, editor, inside, insideContexts, insideDraw, insideVector, learn, longRun, runsChart, spans, tuneChart };
+export const { setBusy, setKeepAwake } = longRun;
 
 const RUN = 0;
 let worker = null;
@@ -34,6 +37,7 @@ export function listen(callback) {
 /** Called by boot.mjs once: decides about isolation (may reload the page), then starts the worker. */
 export async function begin() {
   onOffline(emit);
+  longRun.begin(emit, post);
   emit({ kind: 'page.isolation', ...await isolate(() => used, keepQueued) });
   startWorker();
 }
@@ -139,7 +143,12 @@ function receive(event) {
     tuneChart.push(event.rows ?? []);
     delete event.rows;
   }
+  if (event.kind === 'improve.step') {
+    tuneChart.improving.push(event.rows ?? []);
+    delete event.rows;
+  }
   if (event.kind.startsWith('inside.')) inside.hold(event);
+  if (event.kind === 'compared') runsChart.hold(event);
   if (event.kind === 'split') {
     spans.hold(event.tokens ?? []);
     event.shown = event.tokens?.length ?? 0;
@@ -179,48 +188,6 @@ function download(name, buffer) {
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000); // at once would cancel slow downloads in some browsers
 }
 
-// ---- a run in progress --------------------------------------------------------------------------------------------------------
-
-let release = null;
-let wake = null;
-let keepAwake = false;
-
-const warnBeforeLeaving = (event) => { event.preventDefault(); event.returnValue = ''; };
-
-/** While a run goes: ask before leaving, and hold a lock, which keeps the tab from being frozen and an update from being swapped in. */
-export function setBusy(busy) {
-  if (busy === Boolean(release)) return;
-  if (busy) {
-    addEventListener('beforeunload', warnBeforeLeaving);
-    release = () => {};
-    navigator.locks?.request('posttrainllm-training', () => new Promise((resolve) => {
-      if (release) release = resolve; else resolve();
-    }));
-  } else {
-    removeEventListener('beforeunload', warnBeforeLeaving);
-    release();
-    release = null;
-  }
-  awake();
-}
-
-/** Keep the screen on while training, where the browser can. */
-export function setKeepAwake(on) { keepAwake = on; awake(); }
-
-async function awake() {
-  const wanted = keepAwake && release && !document.hidden;
-  try {
-    if (wanted && !wake) {
-      wake = await navigator.wakeLock?.request('screen') ?? null;
-      wake?.addEventListener('release', () => { wake = null; });
-    } else if (!wanted && wake) await wake.release();
-  } catch { wake = null; } // refused (low battery): not worth a message
-}
-document.addEventListener('visibilitychange', () => {
-  awake();
-  if (document.hidden && release) for (const kind of ['train.save', 'tune.save']) post({ kind, id: 0 }); // a hidden tab may be discarded without another word
-});
-
 // ---- small services -----------------------------------------------------------------------------------------------------------
 
 let used = false; // the person has typed or chosen something that a reload would lose
@@ -246,6 +213,7 @@ export function persist(done) {
   const asked = navigator.storage?.persist?.() ?? Promise.resolve(false);
   asked.then((kept) => done(Boolean(kept)), () => done(false));
 }
+
 
 // A press of Train that waits for the trainer survives the reload that isolates the page, and no other: it is good for a few seconds.
 const QUEUED = 'posttrainllm-queued';
@@ -275,6 +243,6 @@ export function focus(id) { document.getElementById(id)?.focus({ preventScroll: 
 
 export function later(milliseconds, callback) { return setTimeout(callback, milliseconds); }
 export function cancel(timer) { clearTimeout(timer); }
-export function reload() { removeEventListener('beforeunload', warnBeforeLeaving); location.reload(); }
+export function reload() { longRun.leave(); location.reload(); }
 export function applyUpdate() { swapVersion(); }
 export function ready() { keepFresh(); }

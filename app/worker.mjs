@@ -2,6 +2,7 @@
 // JavaScript here only carries: it loads, hands over bytes, and passes messages on.
 import { hasMemory64, mostBytes, openEngine } from './wasm.mjs';
 import * as gpu from './gpu.mjs';
+import { watch } from './hold.mjs';
 
 const BASE = new URL('./', import.meta.url).href;
 const early = [];
@@ -100,7 +101,11 @@ function host(pyodide, site) {
       signal[0] = 0;
       pyodide.setInterruptBuffer(on ? signal : undefined);
     },
-    post: (json) => post(JSON.parse(json)),
+    post: (json) => {
+      const event = JSON.parse(json);
+      watch(event.kind);
+      post(event);
+    },
     post_buffer: (json, buffer) => post({ ...JSON.parse(json), buffer }, buffer instanceof Blob ? [] : [buffer]),
     new_bytes: (count) => new Uint8Array(count),
     blob: (chunks) => new Blob(chunks),

@@ -201,6 +201,11 @@ const handlers = {
     begin(request, { ...saved, steps: saved.step + request.steps });
   },
   'runs.rename'(request) { find(request).name = request.name; listed(request.id); },
+  'runs.mark'(request) {
+    if (scenario.fail.mark) { failed(request, scenario.fail.mark); return; }
+    find(request).marks = { tags: request.tags.map((tag) => tag.trim()).filter(Boolean), note: request.note };
+    listed(request.id);
+  },
   'runs.duplicate'(request) { runs = [...runs, { ...find(request), run_id: `copy${runs.length}`, name: `${find(request).name} copy` }]; listed(); },
   'runs.delete'(request) { if (running) { failed(request, 'This run is being trained: stop it first.'); return; } runs = runs.filter((each) => each.run_id !== request.run_id); if (run?.run_id === request.run_id) run = null; listed(request.id); },
   'runs.export'(request) {

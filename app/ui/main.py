@@ -10,6 +10,9 @@ import device
 import engine
 import follow
 import imports
+import improve
+import improve_records
+import improve_write
 import inside
 import inside_attention
 import inside_change
@@ -19,6 +22,7 @@ import inside_lens
 import inside_next
 import inside_tuned
 import learn
+import long_run
 import memorise
 import recipe
 import runs
@@ -38,8 +42,8 @@ import write_draft
 import write_rule
 
 # The order decides who sees an event first: state and fields (engine, recipe), then the requests that read them.
-for part in (tabs, engine, device, recipe, sizes, corpus, tokens, token_tip, write, write_rule, write_draft, runs, imports, train, follow, token_view,
-             adapters, tune_data, tune_settings, tune, tune_follow, compare, memorise, inside_attention, inside_lens, inside_next, inside_change, inside_flow, inside_features, inside_tuned, inside, learn, wire):
+for part in (tabs, engine, device, recipe, sizes, corpus, tokens, token_tip, write, write_rule, write_draft, runs, imports, long_run, train, follow, token_view,
+             adapters, tune_data, tune_settings, tune, tune_follow, compare, memorise, improve_records, improve, improve_write, inside_attention, inside_lens, inside_next, inside_change, inside_flow, inside_features, inside_tuned, inside, learn, wire):
     part.start()
 
 js.document.body.dataset.python = "ready"
