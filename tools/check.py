@@ -12,6 +12,8 @@ from tools.shell import BuildError, run, say
 KINDS = ("native", "pyodide", "browser")
 LARGE = "large"
 """Behemoth in Chromium: only where it is named, since it takes some 12 GB of memory, 15 GB of disk and several minutes."""
+ENDURANCE = "endurance"
+"""Whatever is marked so, at its full length: fuzzing, kills, soaks. Hours; only where it is named."""
 PEERS = ("peers-cpu", "peers")
 NO_TESTS = 5  # pytest's exit code when it found none
 
@@ -19,17 +21,21 @@ NO_TESTS = 5  # pytest's exit code when it found none
 def split(arguments: list[str]) -> tuple[list[str], list[str]]:
     """The kinds named at the start (all when none is), and the rest, which goes to pytest."""
     count = 0
-    while count < len(arguments) and arguments[count] in (*KINDS, LARGE):
+    while count < len(arguments) and arguments[count] in (*KINDS, LARGE, ENDURANCE):
         count += 1
     return arguments[:count] or list(KINDS), arguments[count:]
 
 
 def steps(arguments: list[str]) -> list:
     kinds, _ = split(arguments)
-    wanted = [("A Vulkan driver", vulkan), ("clang with its sanitizers", fuzz.need)] if "native" in kinds else []
+    wanted = [("A Vulkan driver", vulkan)] if "native" in kinds else []
+    if {"native", ENDURANCE} & set(kinds):
+        wanted.append(("clang with its sanitizers", fuzz.need))
+    if ENDURANCE in kinds:
+        wanted.append(("atheris", fuzz.python))
     if {"native", "browser"} & set(kinds):  # a run goes from the browser's tab into PyTorch and back
         wanted.append(("PyTorch, transformers, peft, gguf", test_peers))
-    return wanted + ([("Chromium", browser)] if {"browser", "pyodide", LARGE} & set(kinds) else [])
+    return wanted + ([("Chromium", browser)] if {"browser", "pyodide", LARGE, ENDURANCE} & set(kinds) else [])
 
 
 def vulkan() -> bool:
@@ -126,10 +132,18 @@ def large(more: list[str]) -> int:
     return pytest("e2e/test_behemoth.py", ["-s", *more], {"PTL_LARGE": "1"})
 
 
+def endurance(more: list[str]) -> int:
+    """What is marked endurance, natively and in browsers; records go into bench/results/."""
+    codes = [pytest(folder, ["-m", ENDURANCE, "--timeout", "0", *more], {"PTL_ENDURANCE": "1"}) for folder in ("tests", "e2e")]
+    if set(codes) == {NO_TESTS}:
+        return NO_TESTS
+    return next((code for code in codes if code not in (0, NO_TESTS)), 0)
+
+
 def main(arguments: list[str]) -> int:
     """Run the kinds asked for, all of them even after a failure; 0 only when each passed. pytest has the last line."""
     kinds, more = split(arguments)
-    runs = {"native": native, "pyodide": pyodide, "browser": browser_tests, LARGE: large}
+    runs = {"native": native, "pyodide": pyodide, "browser": browser_tests, LARGE: large, ENDURANCE: endurance}
     codes = {kind: runs[kind](more) for kind in kinds}
     failed = {kind: code for kind, code in codes.items() if code}
     if failed:

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
-from tools import debian, paths
+from tools import debian, paths, venv
 from tools.shell import BuildError, run, say
 
 PACKAGES = ("clang-19", "libclang-rt-19-dev")
@@ -50,6 +50,15 @@ def need() -> bool:
         return True
     compiler.cache_clear()
     return done
+
+
+def python() -> bool:
+    """atheris, which fuzzes Python by its coverage; where there is no wheel of it for this Python the parsers have hypothesis alone."""
+    try:
+        return venv.extra("fuzz")
+    except BuildError as error:
+        say(f"      no atheris to be had here, and the parsers are fuzzed by hypothesis alone: {error}")
+        return True
 
 
 def build(name: str, mutant: tuple[str, str, str] | None = None) -> Path:

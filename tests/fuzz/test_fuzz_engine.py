@@ -15,9 +15,9 @@ from tests.fuzz.long import HERE, LONG, SECONDS, keep
 
 fuzz = pytest.importorskip("tools.fuzz", reason="Pyodide has no clang")
 paths = pytest.importorskip("tools.paths")
-pytestmark = pytest.mark.native_only(reason="its fuzzers are programs of this machine")
+pytestmark = [pytest.mark.endurance, pytest.mark.native_only(reason="its fuzzers are programs of this machine")]
 if fuzz.compiler() is None:
-    pytestmark = [pytestmark, pytest.mark.skip(reason=f"no clang with libFuzzer here: {fuzz.HOW}")]
+    pytestmark = [*pytestmark, pytest.mark.skip(reason=f"no clang with libFuzzer here: {fuzz.HOW}")]
 
 SEEDS = {"tape": seeds.tapes, "bpe": seeds.calls}
 LONGEST_BYTES = {"tape": 41_024, "bpe": 6_000}

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-pytestmark = pytest.mark.native_only(reason="its bounds on time and memory are CPython's; the code is the same")
+pytestmark = [pytest.mark.endurance, pytest.mark.native_only(reason="its bounds on time and memory are CPython's; the code is the same")]
 pytest.importorskip("hypothesis", reason="hypothesis is not among Pyodide's packages here")
 parsers = pytest.importorskip("tests.fuzz.parsers", reason="it reads what native packages write")
 from hypothesis import HealthCheck, given, settings

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-pytestmark = pytest.mark.native_only(reason="the loop is CPython's; e2e/ runs the same Session in the tab")
+pytestmark = [pytest.mark.endurance, pytest.mark.native_only(reason="the loop is CPython's; e2e/ runs the same Session in the tab")]
 pytest.importorskip("hypothesis", reason="hypothesis is not among Pyodide's packages here")
 pytest.importorskip("numpy")
 from hypothesis import HealthCheck, given, settings

@@ -10,6 +10,7 @@ from tests.fuzz.long import examples
 from tests.store.power import PowerVolume
 from tests.store.power_steps import STEPS, acceptable, cut, goes_on, images, state
 
+pytestmark = pytest.mark.endurance
 BOUNDED = settings(max_examples=examples(150), deadline=None, derandomize=True)
 
 
