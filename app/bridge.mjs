@@ -12,6 +12,7 @@ import * as insideVector from './inside_vector.mjs';
 import * as editor from './editor.mjs';
 import * as learn from './learn.mjs';
 import { isolate, keepFresh, applyUpdate as swapVersion, onOffline } from './offline.mjs';
+import { scriptAddress } from './trusted.mjs';
 
 export { chart, editor, inside, insideContexts, insideDraw, insideVector, learn, longRun, runsChart, spans, tuneChart };
 export const { setBusy, setKeepAwake } = longRun;
@@ -44,7 +45,7 @@ export async function begin() {
 
 function startWorker() {
   flagView = crossOriginIsolated && globalThis.SharedArrayBuffer ? new Int32Array(new SharedArrayBuffer(8), 0, 1) : null;
-  worker = new Worker(new URL('./worker.mjs', import.meta.url), { type: 'module' });
+  worker = new Worker(scriptAddress('worker.mjs'), { type: 'module' });
   worker.onmessage = ({ data }) => receive(data);
   worker.onerror = (error) => {
     error.preventDefault?.();
@@ -214,6 +215,8 @@ export function persist(done) {
   asked.then((kept) => done(Boolean(kept)), () => done(false));
 }
 
+export function persisted(done) { navigator.storage?.persisted?.().then((kept) => done(Boolean(kept)), () => {}); }
+
 
 // A press of Train that waits for the trainer survives the reload that isolates the page, and no other: it is good for a few seconds.
 const QUEUED = 'posttrainllm-queued';
@@ -245,4 +248,5 @@ export function later(milliseconds, callback) { return setTimeout(callback, mill
 export function cancel(timer) { clearTimeout(timer); }
 export function reload() { longRun.leave(); location.reload(); }
 export function applyUpdate() { swapVersion(); }
+export { turnVersion, forgetVersion } from './offline.mjs';
 export function ready() { keepFresh(); }

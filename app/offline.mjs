@@ -5,12 +5,15 @@
 // when it worked since: so a hard reload (which bypasses the worker) gets one more, and a browser that never isolates gets one in all.
 // The success is in local storage: an isolated page has a session storage apart from the same tab's page without isolation.
 
+import { scriptAddress } from './trusted.mjs';
+
 const TRIED = 'posttrainllm-isolation-tried';
 const WORKED = 'posttrainllm-isolation-worked';
 const PATIENCE_MS = 4000; // longer than this, and a person would rather train on one core now
 let emit = () => {};
 let registration = null;
 let swapping = false;
+let turning = false; // back to the version before, or forward again
 
 export function onOffline(callback) { emit = callback; }
 
@@ -72,7 +75,7 @@ async function refresh() {
   if (!response.ok) throw new Error(`precache.json: ${response.status}`);
   const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', await response.arrayBuffer()));
   const version = Array.from(digest.slice(0, 8), (byte) => byte.toString(16).padStart(2, '0')).join('');
-  registration = await workers().register(`sw.js?v=${version}`, { updateViaCache: 'none' });
+  registration = await workers().register(scriptAddress(`sw.js?v=${version}`), { updateViaCache: 'none' });
   watch();
   return registration;
 }
@@ -106,7 +109,15 @@ export async function keepFresh() {
   const hadController = Boolean(workers().controller);
   workers().addEventListener('message', ({ data }) => {
     if (data?.kind === 'filled') emit({ kind: 'page.offline', possible: true, complete: data.complete });
-    if (data?.kind === 'refused') emit({ kind: 'page.update_refused' });
+    if (data?.kind === 'refused') {
+      emit({ kind: turning ? 'page.turn_refused' : 'page.update_refused' });
+      swapping = turning = false;
+    }
+    if (data?.kind === 'versions') { if (turning) swapping = turning = false; emit({ ...data, kind: 'page.versions' }); }
+    if (data?.kind === 'turned') {
+      if (swapping) location.reload();
+      else emit({ kind: 'page.outdated' });
+    }
   });
   let first = !hadController;
   workers().addEventListener('controllerchange', () => {
@@ -117,7 +128,9 @@ export async function keepFresh() {
   const fill = async () => {
     try {
       const reg = registration ?? await register();
-      (await activated(reg))?.postMessage({ kind: 'fill' });
+      const active = await activated(reg);
+      active?.postMessage({ kind: 'fill' });
+      active?.postMessage({ kind: 'versions' });
     } catch { emit({ kind: 'page.offline', possible: true, complete: false }); }
   };
   addEventListener('online', fill);
@@ -130,3 +143,12 @@ export function applyUpdate() {
   swapping = true;
   registration.waiting.postMessage({ kind: 'take-over' });
 }
+
+/** Go back to the version before, or (back = false) forward again to the one that was undone. Refused while any tab trains. */
+export function turnVersion(back) {
+  swapping = turning = true;
+  registration?.active?.postMessage({ kind: 'turn', back });
+}
+
+/** The version before is not wanted any more: its files may go. */
+export function forgetVersion() { registration?.active?.postMessage({ kind: 'forget' }); }

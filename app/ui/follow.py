@@ -6,6 +6,7 @@ import js
 from pyscript.js_modules import bridge
 
 import fmt
+import keeping
 import notices
 import state
 import stats
@@ -15,7 +16,6 @@ import train
 import wire
 from dom import el, text
 
-_asked_to_persist = False
 
 
 def _model(event):
@@ -95,11 +95,8 @@ def _understood(event):
 
 
 def _saved(event):
-    global _asked_to_persist
     state.saved = event
-    if not _asked_to_persist:
-        _asked_to_persist = True
-        bridge.persist(lambda kept: None)
+    keeping.ask()
     if state.busy():
         el("train-progress").title = "Saved at step " + fmt.count(event.get("step"))
 

@@ -21,6 +21,7 @@ import inside_flow
 import inside_lens
 import inside_next
 import inside_tuned
+import keeping
 import learn
 import long_run
 import memorise
@@ -42,7 +43,7 @@ import write_draft
 import write_rule
 
 # The order decides who sees an event first: state and fields (engine, recipe), then the requests that read them.
-for part in (tabs, engine, device, recipe, sizes, corpus, tokens, token_tip, write, write_rule, write_draft, runs, imports, long_run, train, follow, token_view,
+for part in (tabs, engine, device, recipe, sizes, corpus, tokens, token_tip, write, write_rule, write_draft, runs, imports, long_run, train, follow, keeping, token_view,
              adapters, tune_data, tune_settings, tune, tune_follow, compare, memorise, improve_records, improve, improve_write, inside_attention, inside_lens, inside_next, inside_change, inside_flow, inside_features, inside_tuned, inside, learn, wire):
     part.start()
 
