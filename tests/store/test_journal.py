@@ -116,6 +116,13 @@ def test_what_a_longer_write_left_is_never_read_as_records():
         assert journal(FaultyFolder(folder.after("none"))).records() == [FIRST, THIRD]
 
 
+def test_a_whole_record_that_was_never_added_behind_the_last_is_none():
+    """As what an append cut off truncated but did not flush may leave, in just the wrong place."""
+    known, stray = filled(FIRST), bytes(filled(SECOND)[JOURNAL_FILES[0]])[PAGE_BYTES:]
+    found = journal(FaultyFolder(known | {JOURNAL_FILES[0]: known[JOURNAL_FILES[0]] + stray}))
+    assert found.records() == [FIRST] and "cut off" in found.recovered
+
+
 def test_a_record_damaged_in_the_middle_is_left_out_and_said():
     before = filled(FIRST, THIRD, SECOND)
     data = before[JOURNAL_FILES[0]]

@@ -2,6 +2,8 @@
 
 import functools
 
+import pytest
+
 from posttrainllm.data.corpus import Corpus
 from posttrainllm.data.pairs import Template
 from posttrainllm.model.config import GPTConfig
@@ -9,6 +11,7 @@ from posttrainllm.model.live import GPT
 from posttrainllm.model.program import Program
 from posttrainllm.ops.normal import GOLDEN, mix
 from posttrainllm.train.trainer import train
+from posttrainllm.tune.continual.improve import improve
 from posttrainllm.tune.continual.records import Corrections
 from tests.helpers.machines import open_once
 
@@ -19,6 +22,7 @@ PLACES = "barn mill lane wood tower garden kitchen harbour cellar meadow chapel 
 SAID = ("\n", "\n\n", " Then came the {}.\n", " It was late, and the {} slept.\n", " Yes, my lord.\n", " So said the {}!\n\n")
 ASKS = ("Where is the {}?", "Who has seen the {}?", "Tell me of the {}.")
 TEMPLATE = Template()
+NATIVE = pytest.mark.native_only(reason="logic that is the same there, and seconds that are not")
 BASE_STEPS = 400
 QUICK = {
     "sft_steps": 120,
@@ -123,3 +127,19 @@ def poisonous(model, count=40, into=None):
     for number, prompt in enumerate(prompts(count)):
         made.record("edit", prompt, offer(model, prompt), noise(number))
     return made
+
+
+def of(*lines):
+    """Corrections in memory from JSONL."""
+    kept = Corrections()
+    for each in lines:
+        kept.add_jsonl(each)
+    return kept
+
+
+def run_of(model, kept, text=None, **settings):
+    """(an improvement's reports by event, the last)."""
+    found = {}
+    for report in improve(model, kept, text or corpus(), **QUICK | settings):
+        found.setdefault(report.event, []).append(report)
+    return found, report

@@ -1,66 +1,23 @@
-"""Improve on a trained model: a style is learnt and promoted, poison is kept aside, and whatever happens the version before stays in use."""
-
-import dataclasses
-import functools
-import hashlib
-import math
+"""Improve on a trained model: a style is learnt and promoted, poison, recital and harm are kept aside, any version comes back byte for byte."""
 
 import pytest
 
 import posttrainllm as pt
 from posttrainllm.data.corpus import Corpus
-from posttrainllm.errors import ConfigError, DataError, StoreQuotaError
+from posttrainllm.errors import ConfigError
 from posttrainllm.model.live import GPT
-from posttrainllm.model.lora import LoRAConfig
 from posttrainllm.model.program import Program
-from posttrainllm.store.memory import MemoryVolume
-from posttrainllm.store.runs import RunStore, now
-from posttrainllm.train.reports import StepReport
-from posttrainllm.train.trainer import Live
 from posttrainllm.tune.continual.history import adapter_sha256
-from posttrainllm.tune.continual.improve import ImprovedReport, improve
+from posttrainllm.tune.continual.improve import improve
 from posttrainllm.tune.continual.records import Corrections
-from posttrainllm.tune.dpo import PreferenceStepReport
 from tests.helpers.machines import open_once
-from tests.store.samples import checkpoint
 
-from .making import CONFIG, NOUNS, PLACES, QUICK, ask, base, corpus, draw, follows, noise, poisonous, prompts, scripted, styled, text
+from .making import (
+    CONFIG, NATIVE, NOUNS, PLACES, QUICK, ask, base, corpus, draw, follows, noise, of, prompts, run_of, styled, text,
+)  # fmt: skip
 
 BITS = "d8f985eb75868fb4df80a946a515986c1cc45aeb6f0971c9a3ddff041dbc715a"
-NATIVE = pytest.mark.native_only(reason="logic that is the same there, and seconds that are not")
 LONG = "It was late, and the owl slept. They said:"
-
-
-@pytest.fixture(scope="module", name="records")
-def scripted_records():
-    """The scripted user's forty corrections, as JSONL: what the base offers is asked once."""
-    model = base(open_once("cpu-1"))
-    return {"style": scripted(model).to_jsonl(), "poison": poisonous(model).to_jsonl()}
-
-
-def plain(test):
-    """A coroutine as a test; on these engines it never waits."""
-
-    @functools.wraps(test)
-    def run(**fixtures):
-        now(test(**fixtures))
-
-    return run
-
-
-def of(*lines):
-    kept = Corrections()
-    for each in lines:
-        kept.add_jsonl(each)
-    return kept
-
-
-def run_of(model, kept, text=None, **settings):
-    """(the reports by event, the last)."""
-    found = {}
-    for report in improve(model, kept, text or corpus(), **QUICK | settings):
-        found.setdefault(report.event, []).append(report)
-    return found, report
 
 
 def held_out_prompts(kept, version):
@@ -162,77 +119,16 @@ def test_a_set_that_makes_it_recite_is_refused():
     assert len(gate.reasons) == 1 and gate.reasons[0].startswith("Reciting what was learnt"), gate
 
 
-def test_reports_come_in_order_and_as_json(records):
-    model = base(open_once("cpu-1"))
-    reports = list(improve(model, of(records["style"]), corpus(), **QUICK))
-    events = [report.event for report in reports if report.event not in ("step", "eval")]
-    assert events == ["curated", "phase", "phase", "phase", "phase", "gate", "improved"]
-    assert [report.phase for report in reports if report.event == "phase"] == ["measure", "sft", "dpo", "gate"]
-    steps = [report for report in reports if isinstance(report, StepReport)]
-    assert len(steps) == QUICK["sft_steps"] + QUICK["dpo_steps"] and isinstance(steps[-1], PreferenceStepReport)
-    assert isinstance(reports[-1], ImprovedReport) and reports[0].learned == 32 and reports[0].held_out == 8
-    assert all(report.to_dict()["event"] == report.event for report in reports)
-
-
-@pytest.mark.parametrize("phase", ["measure", "sft", "dpo", "gate"])
-@pytest.mark.parametrize("way", ["stop", "close"])
-def test_an_improvement_that_is_ended_leaves_all_as_it_was(records, phase, way):
+def test_a_style_that_costs_what_the_base_knew_is_refused(records):
+    """Without replay, at a high rate: the answers are good, and the base's text is lost."""
     model, kept = base(open_once("cpu-1")), of(records["style"])
-    before = model.weights_sha256()
-    asked, reached = [], []
-    reports = improve(model, kept, corpus(), live=Live(asked=lambda: "stop" if asked else ""), **QUICK | {"sft_steps": 12, "dpo_steps": 4})
-    for report in reports:
-        if report.event == "phase" and report.phase == phase:
-            reached.append(phase)
-            asked.append(1)
-            if way == "close":
-                reports.close()
-                break
-    assert reached and model.lora is None and model.weights_sha256() == before and len(kept.history) == 0
-    if way == "stop":
-        assert report.event == "improved" and report.version is None and not report.promoted and report.message.startswith("Stopped, as asked")
-
-
-@NATIVE
-def test_what_was_on_the_model_before_is_put_back(records):
-    model = base(open_once("cpu-1"))
-    model.attach(LoRAConfig(3, 5.0, ("attn.q",)), seed=9, training=False, name="mine")
-    model.strength = 0.5
-    before = model.weights_sha256(), adapter_sha256(model.adapter)
-    _, last = run_of(model, of(records["poison"]), sft_steps=12, dpo_steps=0)
-    assert not last.promoted
-    assert (model.weights_sha256(), adapter_sha256(model.adapter)) == before and model.strength == 0.5 and model.adapter.name == "mine"
-
-
-@NATIVE
-def test_a_promotion_that_cannot_be_written_changes_nothing(records):
-    model, volume = base(open_once("cpu-1")), MemoryVolume()
-    with now(RunStore(volume).create("mine", "mine")) as run:
-        run.save(checkpoint(1))
-        kept = Corrections(run.journal)
-        kept.add_jsonl(records["style"])
-        volume.limit_bytes = sum(file.size() for file in volume.runs["mine"].values()) + 1000
-        with pytest.raises(StoreQuotaError):
-            run_of(model, kept)
-        assert model.lora is None and kept.history.in_use is None and len(kept) == 50
-        volume.limit_bytes = None
-        _, last = run_of(model, kept)
-        assert last.promoted
-        sha = adapter_sha256(model.adapter)
-    with now(RunStore(volume).open("mine")) as run:
-        again = Corrections(run.journal).history
-        assert again.in_use.number == 1 and adapter_sha256(again.adapter(1)) == sha and again.in_use.to_dict()["figures"]["held_out_rows"] == 8
-
-
-@NATIVE
-def test_numbers_that_are_none_keep_it_aside(records):
-    model = base(open_once("cpu-1"))
-    kept = of(records["style"])
-    found, last = run_of(model, kept, sft_learning_rate=1.0, replay_share=0.0, adapter={"alpha": 900_000.0})
-    assert not last.promoted and model.lora is None
-    assert "Training broke off" in last.reasons[0] or "the weights are broken" in last.reasons[0] or len(last.reasons) >= 2, last.reasons
-    row = kept.history[1]
-    assert not row.promoted and all(value is None or not isinstance(value, float) or math.isfinite(value) for value in row.figures.values())
+    found, last = run_of(model, kept, replay_share=0.0, sft_learning_rate=0.02)
+    gate = found["gate"][0]
+    assert not last.promoted and gate.figures.held_out_before_nats - gate.figures.held_out_after_nats > 1 and model.lora is None
+    said = " ".join(gate.reasons)
+    assert "The base's held-out text" in said and "The fixed passages: a loss" in said and "The fixed passages: none more" in said
+    kept.history.put_on(model, 1)
+    assert pt.text_loss(model, corpus(), QUICK["measure"]["base_tokens"]).loss_nats == gate.figures.base_after_nats
 
 
 def test_the_same_records_give_the_same_bits_natively_and_in_the_tab(machine):
@@ -245,69 +141,20 @@ def test_the_same_records_give_the_same_bits_natively_and_in_the_tab(machine):
     assert kept.history[reports[-1].version].adapter_sha256 == BITS
 
 
-@plain
-async def test_the_async_twin_does_the_same_through_another_way_to_attach(records):
-    model, kept, put = base(open_once("cpu-1")), of(records["style"]), []
-
-    async def attach(what, **how):
-        put.append((type(what).__name__, how["training"]))
-        await model.attach_async(what, **how)
-
-    last = None
-    async for last in pt.improve_async(model, kept, corpus(), attach=attach, **QUICK):
-        pass
-    assert last.promoted and put == [("LoRAConfig", True), ("Adapter", False)]
-    reports = pt.improve_async(model, of(records["poison"]), corpus(), attach=attach, **QUICK)
-    async for report in reports:
-        if report.event == "step":
-            break
-    await reports.aclose()
-    assert adapter_sha256(model.adapter) == last.adapter_sha256 and put[2:] == [("LoRAConfig", True), ("Adapter", False)]
-
-
 @NATIVE
 def test_going_on_from_the_version_in_use(records):
     model, kept = base(open_once("cpu-1")), of(records["style"])
     run_of(model, kept)
     first = kept.history.in_use
-    _, last = run_of(model, kept, start="version", sft_steps=10, dpo_steps=0)
-    second = kept.history[2]
-    assert second.parent == 1 and second.learned.keys() >= first.learned.keys() and second.adapter_sha256 != first.adapter_sha256
+    gone = next(row.id for row in kept if row.id in first.learned)
+    kept.delete(gone)  # what it taught is still in the version that is gone on from
+    found, _ = run_of(model, kept, start="version", sft_steps=10, dpo_steps=0)
+    second, figures = kept.history[2], found["gate"][0].figures
+    assert figures.base_before_nats == first.figures["base_before_nats"] and figures.held_out_base_nats == first.figures["held_out_base_nats"]
+    assert figures.held_out_before_nats == first.figures["held_out_after_nats"], "the base alone, and the version in use, are what is compared with"
+    assert second.parent == 1 and gone in second.learned and second.learned.keys() >= first.learned.keys() and second.adapter_sha256 != first.adapter_sha256
     with pytest.raises(ConfigError, match="brings its adapter's settings"):
         run_of(model, kept, start="version", adapter={"rank": 2})
-
-
-@pytest.mark.parametrize(
-    ("corpus_of", "settings", "said"),
-    [
-        (lambda: None, {}, "the text that the model was trained on is there"),
-        (lambda: Corpus.from_text("short text " * 5), {}, "holds at least one window"),
-        (corpus, {"sft_step": 3}, "'sft_step' came"),
-        (corpus, {"start": "nothing"}, "start is base or version"),
-        (corpus, {"gate": 3}, "gate holds settings by name"),
-        (corpus, {"adapter": {"rank": 0}}, "rank is a whole number"),
-    ],
-    ids=["no text", "short text", "name", "start", "gate", "rank"],
-)
-def test_what_cannot_be_is_a_sentence_before_anything_is_changed(records, corpus_of, settings, said):
-    model, kept = base(open_once("cpu-1")), of(records["style"])
-    with pytest.raises((DataError, ConfigError)) as caught:
-        list(improve(model, kept, corpus_of(), **QUICK | settings))
-    assert said in str(caught.value) and model.lora is None and len(kept.history) == 0
-
-
-@NATIVE
-def test_a_version_of_another_base_is_said_and_stays(records):
-    model, kept = base(open_once("cpu-1")), of(records["style"])
-    run_of(model, kept)
-    other = base(open_once("cpu-1"))
-    name = other.weight_names()[0]
-    other.set_weight_bytes(name, bytes(len(other.weight_bytes(name))))
-    with pytest.raises(ConfigError, match="it was made on the weights with sha256"):
-        run_of(other, kept)
-    with pytest.raises(ConfigError, match="it was made on the weights with sha256"):
-        kept.history.put_on(other, 1)
-    assert other.lora is None and kept.history.in_use.number == 1
 
 
 def test_a_text_too_repetitive_to_tell_reciting_is_measured_otherwise_and_said(records):
@@ -344,5 +191,4 @@ def test_what_a_deleted_record_taught_is_gone_after_the_next_improvement(records
     run_of(other, clean, sft_steps=20, dpo_steps=0)
     mine, theirs = kept.history[2], clean.history[1]
     assert mine.adapter_sha256 == theirs.adapter_sha256 and not set(extra) & mine.learned.keys()
-    assert hashlib.sha256(b"").hexdigest() != mine.adapter_sha256 != kept.history[1].adapter_sha256
-    assert dataclasses.asdict(mine)["texts_sha256"] == theirs.texts_sha256
+    assert mine.adapter_sha256 != kept.history[1].adapter_sha256 and mine.texts_sha256 == theirs.texts_sha256

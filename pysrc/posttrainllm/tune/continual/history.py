@@ -154,7 +154,7 @@ class History:
 
     def set_adapter_id(self, number: int, adapter_id: str) -> None:
         """Remember under which id a list of adapters keeps a version's."""
-        self[number]  # noqa: B018 - raises where there is none
+        self[number]  # raises where there is none
         records = [
             record._replace(facts=record.facts | {"adapter_id": adapter_id}) if _is(record.facts, number) else record for record in self.journal.records()
         ]

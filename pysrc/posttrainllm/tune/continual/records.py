@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Self
 
 from ...configs import load
 from ...errors import ConfigError, DataError, StoreCorruptError
@@ -87,7 +87,7 @@ class Corrections:
             self._run.close()
             self._run = None
 
-    def __enter__(self) -> Corrections:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_) -> None:
@@ -139,7 +139,7 @@ class Corrections:
     def delete(self, *ids: str) -> int:
         """Delete those of these ids, from the disk too; how many. A version that learnt from one still does: improve again for one that does not."""
         for each in ids:
-            self[each]  # noqa: B018 - raises where there is none
+            self[each]  # raises where there is none
         self._replace({key: row for key, row in self._all().items() if key not in ids})
         return len(set(ids))
 
