@@ -9,7 +9,7 @@ import state
 import wire
 from dom import button, el, empty, make, on, text, value
 
-HOW = {"text": "a text", "pairs": "answers", "preferences": "preferences", "imported": "imported"}
+HOW = {"text": "a text", "pairs": "answers", "preferences": "preferences", "imported": "imported", "corrections": "corrections"}
 LARGEST_IMPORT_MB = 500
 
 _shown = {"adapters": [], "chosen": None, "strength": 1.0, "run_id": None}  # the last `adapters` event

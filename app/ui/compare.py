@@ -46,7 +46,7 @@ def _start(event=None):
 
 def _asks():
     """Whether the adapter that is on has learned from prompts and answers."""
-    return bool(state.adapter) and state.adapter.get("how") in ("pairs", "preferences")
+    return bool(state.adapter) and state.adapter.get("how") in ("pairs", "preferences", "corrections")
 
 
 def _title():

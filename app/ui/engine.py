@@ -6,6 +6,7 @@ from pyscript.js_modules import bridge
 import compare
 import device
 import fmt
+import improve
 import memorise
 import notices
 import state
@@ -152,7 +153,7 @@ def _failed(event):
     text("engine-why", message)
     show("boot-bar", False)
     train.worker_lost()
-    for view in (write, tune, compare, memorise):
+    for view in (write, tune, compare, memorise, improve):
         view.worker_lost()
     bridge.cancel(_boot_timer)
     _stopped_short(message)

@@ -10,6 +10,7 @@ model = None  # {run_id, name, step, tokenizer, parameters}: what Write would us
 lost = False  # the worker has ended and was not started again yet
 saved = None  # {run_id, step} of the last save of that run
 tuning = False  # a tune is going
+improving = False  # an improvement is going
 adapter = None  # {adapter_id, name, strength} of the one that is on
 phase = "idle"  # idle queued starting running pausing paused stopping ended broken
 boot_message = "Loading the trainer"
@@ -27,4 +28,4 @@ def changed():
 
 
 def busy():
-    return tuning or phase in ("starting", "running", "pausing", "paused", "stopping")
+    return tuning or improving or phase in ("starting", "running", "pausing", "paused", "stopping")

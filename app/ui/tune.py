@@ -39,6 +39,8 @@ def hindrance():
     """Why nothing can be tuned now, or None."""
     if state.phase in ("starting", "running", "pausing", "paused", "stopping"):
         return "A run is being trained. Stop it first; it is saved when it stops."
+    if state.improving:
+        return "An improvement is going. Stop it first; what was on is then on again."
     if not state.ready:
         return "The trainer is still loading: one moment."
     if not state.model:

@@ -19,6 +19,20 @@ _writing = False
 _received = False
 _unit = "byte"
 _context = _prompt_tokens = _out_of_sight = 0
+_watchers = []  # (a text stands there, another begins)
+
+
+def watch(written, begins):
+    _watchers.append((written, begins))
+
+
+def finished():
+    """Whether a text stands there, and none is being written."""
+    return _received and not _writing
+
+
+def again():
+    _start()
 
 
 def _slider(name, places):
@@ -65,6 +79,8 @@ def _start(event=None):
         "top_p": float(value("write-top-p")), "min_p": float(value("write-min-p")), "repetition_penalty": float(value("write-repetition-penalty")),
         "seed": seed, "stop": stops, "choices": TOLD if el("write-choices").checked else 0,
     }
+    if el("write-ask").checked:
+        request["ask"] = True
     rule = write_rule.constraint()
     if rule:
         if bridge.isBlank("rule-text"):
@@ -76,6 +92,8 @@ def _start(event=None):
         return notices.error("write", str(problem))
     _writing = True
     _received = False
+    for _, begins in _watchers:
+        begins()
     text("write-echo", prompt)
     bridge.spans.drop()
     bridge.spans.clear("write-text")
@@ -151,6 +169,8 @@ def _done(line):
     _writing = False
     text("write-stats", line)
     _buttons()
+    for written, _ in _watchers:
+        written()
 
 
 def _stop(event):

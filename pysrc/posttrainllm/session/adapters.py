@@ -89,7 +89,7 @@ class Adapters:
         except StoreError as error:
             self._session.fail(error)
             return []
-        rows = [await self._row(info) for info in infos if info.state != "empty"]
+        rows = [*self._session.improving.versions.rows(), *[await self._row(info) for info in infos if info.state != "empty"]]
         if self.chosen is not None and self.chosen not in [row["adapter_id"] for row in rows]:
             rows.insert(0, await self._unkept())
         return rows
@@ -153,6 +153,9 @@ class Adapters:
 
     async def load(self, adapter_id: str) -> Adapter:
         """An adapter of the list, under the name that it has there; the one that is on need not be saved."""
+        version = self._session.improving.versions.number_of(adapter_id)
+        if version is not None:
+            return self._session.improving.versions.adapter(version)
         if adapter_id == self.chosen and adapter_id not in await self.store.volume.list_runs():
             return await self._session.model.adapter_async()
         checkpoint = await self.checkpoint(adapter_id)
@@ -183,6 +186,11 @@ class Adapters:
         """adapters.use: this one on at strength 1, or with "" none."""
         self.require_rest("adapter")
         session = self._session
+        version, before = session.improving.versions.number_of(adapter_id), session.improving.versions.on
+        if version is not None or (before is not None and not adapter_id):
+            await session.improving.versions.choose(version, aside=True)
+            await self.tell(identity)
+            return await session.improving.versions.tell()
         adapter = await self.load(adapter_id) if adapter_id else None
         session.stop_writing()
         if adapter is not None:

@@ -27,6 +27,7 @@ from .engines import Engines
 from .exports import Exports
 from .features import Features
 from .host import Host
+from .improving import Improving
 from .inside import Inside
 from .job import Job
 from .lenses import Lenses
@@ -59,6 +60,7 @@ class Session:
         self.runs = Runs(self)
         self.tokens = Tokens(self)
         self.tuning, self.adapters = Tuning(self), Adapters(self)
+        self.improving = Improving(self)
         self.exports = Exports(self)
         self.comparing, self.memorising = Comparing(self), Memorising(self)
         self.inside, self.features = Inside(self), Features(self)
@@ -72,7 +74,7 @@ class Session:
             "corpus.file": self._corpus_file,
             "engine.use": self.engines.use,
         }
-        parts = (self.runs, self.exports, self.training, self.tuning, self.adapters, self.comparing, self.memorising, self.features)
+        parts = (self.runs, self.exports, self.training, self.tuning, self.adapters, self.improving, self.comparing, self.memorising, self.features)
         for part in (Planning(self), RunChanges(self), self.cells, self.tokens, self.writing, self.inside, self.lenses, self.sharpening, *parts):
             self._handlers |= part.handlers()
 
@@ -120,6 +122,10 @@ class Session:
         """Whether a request whose kind begins so has come and is not handled yet: for a handler that takes its time."""
         return any(str(request.get("kind")).startswith(beginning) for request in self._queue)
 
+    def acts(self, apart: Callable[[str], bool]) -> bool:
+        """Whether a request has come whose kind is none of those that stand apart."""
+        return any(not apart(str(request.get("kind"))) for request in self._queue)
+
     async def begin(self) -> None:
         """Test the engine, list what is saved, and say `ready`."""
         began = time.perf_counter()
@@ -157,7 +163,7 @@ class Session:
         while not self._closed:
             busy = False
             try:
-                for part in (self.training, self.tuning, self.writing, self.lenses, self.comparing, self.memorising, self.features):
+                for part in (self.training, self.tuning, self.improving, self.writing, self.lenses, self.comparing, self.memorising, self.features):
                     busy = await part.turn() or busy
             except Exception as error:  # noqa: BLE001 - the loop must outlive any fault; the person is told
                 busy = await self._recovered(error)
@@ -184,6 +190,8 @@ class Session:
         identity = request.get("id")
         try:
             fields = checked(request)
+            if self.improving.require_apart(request["kind"]):
+                await self.improving.give_way()
             await self._handlers[request["kind"]](identity, **fields)
         except Exception as error:  # noqa: BLE001 - one bad request must not end the session
             self.fail(error, identity)
@@ -191,6 +199,7 @@ class Session:
     async def close(self) -> None:
         """Stop, save and let go of the model."""
         self._closed = True
+        await self.improving.close()
         await self.job.finish("stopped")
         self.cells.close()
         self.runs.let_go()

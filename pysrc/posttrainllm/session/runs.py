@@ -64,8 +64,14 @@ class Runs:
         except StoreError as error:
             self._session.fail(error, identity)
 
+    @property
+    def journal(self):
+        """The journal of the held run; None where none is held."""
+        return self._held.journal if self._held is not None else None
+
     def let_go(self) -> None:
         """Close the held run."""
+        self._session.improving.records.forget()
         if self._held is not None:
             self._held.close()
             self._held = None
@@ -196,7 +202,10 @@ class Runs:
         self._tell_opened(identity, run, checkpoint, corpus, f"{run.recovered} {note}".strip())
         if session.engine.get("precision") != before.get("precision"):
             session.engines.tell()
+        if not to_train:
+            await session.improving.versions.opened()
         await session.adapters.tell()
+        await session.improving.versions.tell()
 
     async def _bring_up(self, checkpoint: Checkpoint, corpus: Corpus | None, saving=None) -> None:
         """Make the checkpoint the live model; with its text and moments also the trainer."""

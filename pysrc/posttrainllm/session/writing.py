@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import asdict
 
+from ..data.pairs import Template
 from ..decode.generate import AHEAD, window_start, write_async
 from ..errors import ConfigError, DeviceError, PostTrainError
 from .drafts import Drafts
@@ -41,17 +42,21 @@ class Writing:
         """Request kinds and what handles them."""
         return {"write.start": self.start, "write.stop": self.stop, "write.check": self.rules.check}
 
-    async def start(self, identity, prompt: str, tokens: int = 400, stop=(), choices: int = 0, constraint: dict | None = None,
+    async def start(self, identity, prompt: str, tokens: int = 400, stop=(), ask: bool = False, choices: int = 0, constraint: dict | None = None,
         draft: str | None = None, ahead: int = AHEAD, **sampler) -> None:  # fmt: skip
         """write.start: continue a prompt with the live model; replaces what was being written.
 
-        choices: how many of the likeliest tokens each token is told with (0: none, at no cost). constraint: see rules.py.
+        ask: put the prompt as it is put where answers are learned, up to the end of the answer. choices: how many of the likeliest tokens each token is told with (0: none, at no cost). constraint: see rules.py.
         draft: a smaller saved run with the same tokenizer, which proposes `ahead` tokens at a time (decode/speculative.py).
         """
         model = self._session.model
         if model is None:
             raise ConfigError("write", "a model to write with", "there is none yet", "train one, or open a saved run")
         self.finish("stopped")
+        self._session.improving.records.writes(prompt, {"tokens": tokens} | sampler | ({"ask": True} if ask else {}))
+        if ask:
+            template = Template()
+            prompt, stop = template.ask(prompt), (template.end, *stop)
         self._session.comparing.cancel()  # the adapter counts again
         how = {"choices": choices, "stop": tuple(text for text in stop if isinstance(text, str))}
         if constraint is not None:
