@@ -20,7 +20,7 @@ if sys.platform == "emscripten":
 
 from posttrainllm.backends.gpu import shader
 
-from tools import check, corpus, dist, downloads, emscripten, engine, lock_requirements, paths, runtime, serve, shell, venv
+from tools import check, corpus, dist, downloads, emscripten, engine, fuzz, lock_requirements, paths, runtime, serve, shell, venv
 
 built = pytest.mark.skipif(not (paths.DIST / "precache.json").exists(), reason="dist/ is not built")
 
@@ -246,13 +246,14 @@ def test_the_kinds_of_tests_come_first_and_pytest_gets_the_rest():
 
 def test_each_kind_installs_what_it_runs_on():
     wanted = {
-        "native": [check.vulkan, check.test_peers],
+        "native": [check.vulkan, check.test_peers, fuzz.need],
         "pyodide": [check.browser],
         "browser": [check.test_peers, check.browser],
+        "endurance": [fuzz.need, fuzz.python, check.browser],
     }
     for kind, actions in wanted.items():
         assert [action for _, action in check.steps([kind])] == actions
-    assert [action for _, action in check.steps([])] == [check.vulkan, check.test_peers, check.browser]
+    assert [action for _, action in check.steps([])] == [check.vulkan, check.test_peers, fuzz.need, check.browser]
 
 
 def test_without_apt_no_driver_is_asked_for(monkeypatch):

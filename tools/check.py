@@ -29,12 +29,12 @@ def split(arguments: list[str]) -> tuple[list[str], list[str]]:
 def steps(arguments: list[str]) -> list:
     kinds, _ = split(arguments)
     wanted = [("A Vulkan driver", vulkan)] if "native" in kinds else []
+    if {"native", "browser"} & set(kinds):  # a run goes from the browser's tab into PyTorch and back
+        wanted.append(("PyTorch, transformers, peft, gguf", test_peers))
     if {"native", ENDURANCE} & set(kinds):
         wanted.append(("clang with its sanitizers", fuzz.need))
     if ENDURANCE in kinds:
         wanted.append(("atheris", fuzz.python))
-    if {"native", "browser"} & set(kinds):  # a run goes from the browser's tab into PyTorch and back
-        wanted.append(("PyTorch, transformers, peft, gguf", test_peers))
     return wanted + ([("Chromium", browser)] if {"browser", "pyodide", LARGE, ENDURANCE} & set(kinds) else [])
 
 

@@ -30,7 +30,7 @@ def without_cuda(lock: str) -> str:
 
 
 def main() -> None:
-    for name in ("requirements", "requirements-node", "requirements-peers"):
+    for name in ("requirements", "requirements-node", "requirements-peers", "requirements-fuzz"):
         command = ["uv", "pip", "compile", *OPTIONS, *sys.argv[1:], f"{name}.in", "-o", f"{name}.txt"]
         subprocess.run(command, cwd=TOOLS, check=True, stdout=subprocess.DEVNULL)
     lock = (TOOLS / "requirements-peers.txt").read_text()
