@@ -8,15 +8,15 @@ let inUse = versions.find((each) => each.promoted)?.number ?? null;
 let improvement = null;
 let improveLimit = Infinity;
 let fresh = records.length;
-const SAVED = scenario.saved ?? true;
-const BOUNDS = { held_out_margin_nats: 0.1, held_out_wins: 0.6, held_out_above_base_nats_per_byte: 1, preference_accuracy: 0.5, base_rise_nats: 0.05, probe_rise_nats: 0.1,
+const RECORDS_SAVED = scenario.saved ?? true;
+const GATE_BOUNDS = { held_out_margin_nats: 0.1, held_out_wins: 0.6, held_out_above_base_nats_per_byte: 1, preference_accuracy: 0.5, base_rise_nats: 0.05, probe_rise_nats: 0.1,
   probe_worst_rise_nats: 0.4, recital_rise: 0.05, copied_rise_bytes: 8, answers_rise_bytes: 8 };
-const FIGURES = { held_out_rows: 8, held_out_base_nats: 1.9, held_out_before_nats: 1.9, held_out_after_nats: 0.7, held_out_after_nats_per_byte: 0.7, held_out_wins: 1, base_before_nats: 1.44,
+const GATE_FIGURES = { held_out_rows: 8, held_out_base_nats: 1.9, held_out_before_nats: 1.9, held_out_after_nats: 0.7, held_out_after_nats_per_byte: 0.7, held_out_wins: 1, base_before_nats: 1.44,
   base_after_nats: 1.46, base_nats_per_byte: 1.44, probe_before_nats: 1.4, probe_after_nats: 1.42, probe_worst_rise_nats: 0.1, probe_sha256: 'ab', preferences: 6, preference_accuracy: 0.83,
   recital_before: 0, recital_after: 0, copied_before_bytes: 9, copied_after_bytes: 9.5, answers_before_bytes: 2, answers_after_bytes: 3 };
 
 const tellRecords = (request) => post({ kind: 'improve.records', reply_to: request?.id, run_id: run?.run_id ?? null, total: run ? records.length : 0, first: request?.first ?? 0,
-  rows: run ? records.toReversed().slice(request?.first ?? 0, (request?.first ?? 0) + (request?.count ?? 20)) : [], fresh, enough: 8, saved: SAVED, note: '' });
+  rows: run ? records.toReversed().slice(request?.first ?? 0, (request?.first ?? 0) + (request?.count ?? 20)) : [], fresh, enough: 8, saved: RECORDS_SAVED, note: '' });
 const tellVersions = (request) => post({ kind: 'improve.versions', reply_to: request?.id, run_id: run?.run_id ?? null, versions: run ? versions : [], in_use: inUse, on: inUse,
   unfinished: scenario.unfinished ?? '', note: '', idle: false });
 
@@ -52,8 +52,8 @@ async function improveOn(request) {
   }
   post({ kind: 'improve.phase', phase: 'gate', steps: 0, step: at });
   const reasons = scenario.improve_reasons;
-  const figures = { ...FIGURES, ...scenario.improve_figures };
-  post({ kind: 'improve.gate', step: at, figures, bounds: BOUNDS, passed: !reasons.length, reasons, notes: [] });
+  const figures = { ...GATE_FIGURES, ...scenario.improve_figures };
+  post({ kind: 'improve.gate', step: at, figures, bounds: GATE_BOUNDS, passed: !reasons.length, reasons, notes: [] });
   const number = versions.length + 1;
   versions = [{ number, created: '2026-12-01T02:00:00Z', promoted: !reasons.length, reasons, figures, learned: Object.fromEntries(records.map((each) => [each.id, '0'])), held_out: { x: '0' }, parent: inUse }, ...versions];
   if (!reasons.length) {
@@ -72,7 +72,7 @@ Object.assign(handlers, {
       kept: request.what === 'accept' ? request.offered : request.what === 'retry' ? '' : request.kept, version: inUse, adapter_id: '', sampler: {}, note: '' };
     records = [...records, record];
     fresh += 1;
-    post({ kind: 'improve.recorded', reply_to: request.id, record, saved: SAVED });
+    post({ kind: 'improve.recorded', reply_to: request.id, record, saved: RECORDS_SAVED });
     tellRecords();
   },
   'improve.list': tellRecords,
