@@ -100,6 +100,6 @@ def test_help_names_every_setting_with_its_default(monkeypatch):
     out, _ = call("train", "--help")
     for name, value in load("training").items():
         (line,) = [line for line in out.splitlines() if f"--{name.replace('_', '-')} " in line]
-        assert f"{value:g}" in line, line
+        assert (value if isinstance(value, str) else f"{value:g}") in line, line
     assert "--isa" not in out and "train" in call("--help")[0]
     assert call("--version")[0].strip()

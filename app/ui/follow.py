@@ -113,7 +113,7 @@ def _stopped(event):
     if not state.busy():
         return  # what ended has been told already, and something else may have begun
     reason = event.get("reason")
-    if not state.run and not state.step and reason not in ("nonfinite", "error"):  # stopped before it began: there is nothing to say of it
+    if not state.run and not state.step and reason not in ("nonfinite", "spike", "error"):  # stopped before it began: there is nothing to say of it
         return train.welcome()
     had_steps = state.step is not None
     loss = event.get("validation_loss_nats")

@@ -44,6 +44,13 @@ class Whitespace(str, Enum):
     free = "free"
 
 
+class Trouble(str, Enum):
+    """What a run does when its numbers go wrong."""
+
+    roll_back = "roll_back"
+    stop = "stop"
+
+
 class Stage(str, Enum):
     """What `explain` shows."""
 
@@ -64,7 +71,7 @@ class Pass(str, Enum):
 
 def _setting(name: str, text: str):
     """An option for a training setting; None where it is not given, so that a resumed run keeps its own."""
-    return typer.Option(f"--{name.replace('_', '-')}", help=text, show_default=f"{_DEFAULTS[name]:g}")
+    return typer.Option(f"--{name.replace('_', '-')}", help=text, show_default=str(_DEFAULTS[name]) if isinstance(_DEFAULTS[name], str) else f"{_DEFAULTS[name]:g}")
 
 
 @app.callback(invoke_without_command=True)
@@ -109,6 +116,7 @@ def train(
     eps: Annotated[Number, _setting("eps", "AdamW's.")] = None,
     weight_decay: Annotated[Number, _setting("weight_decay", "AdamW's, on matrices and embeddings.")] = None,
     clip: Annotated[Number, _setting("clip", "Largest gradient norm; 0 is off.")] = None,
+    on_trouble: Annotated[Trouble | None, _setting("on_trouble", "A number that is not finite, or a loss that leaps up: go back to the last good state with half the rate, or stop there.")] = None,
     validation_fraction: Annotated[Number, _setting("validation_fraction", "Share of the text, at its end.")] = None,
     evaluate_every_steps: Annotated[Whole, _setting("evaluate_every_steps", "Steps between evaluations.")] = None,
     evaluation_tokens: Annotated[Whole, _setting("evaluation_tokens", "Tokens of an evaluation.")] = None,
@@ -135,7 +143,7 @@ def train(
 
     given = locals()
     sizes = {key: given[key] for key in ("layers", "channels", "heads", "context", "batch") if given[key] is not None}
-    settings = {key: given[key] for key in _DEFAULTS if given[key] is not None}
+    settings = {key: given[key] for key in _DEFAULTS if given[key] is not None} | ({"on_trouble": on_trouble.value} if on_trouble else {})
     return run(
         Job(
             data,

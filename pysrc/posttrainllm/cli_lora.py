@@ -197,7 +197,7 @@ def _train(trainer: Trainer, out: Path | None, export: Path | None, as_json: boo
     from .cli_train import Job, _facts
     from .cli_tune_run import forget_tuning
     from .train.files import write_checkpoint
-    from .train.reports import StoppedReport
+    from .train.reports import TROUBLES, StoppedReport
     from .train.state import checkpoint_of
     from .train.trainer import Live
 
@@ -213,7 +213,7 @@ def _train(trainer: Trainer, out: Path | None, export: Path | None, as_json: boo
             show(output.report, report)
         if export is not None:
             write_checkpoint(checkpoint_of(trainer, name), export)
-        if isinstance(report, StoppedReport) and report.reason == "nonfinite":
+        if isinstance(report, StoppedReport) and report.reason in TROUBLES:
             raise NonFiniteError(report.message)
         if out is not None:
             nbytes = model.adapter.renamed(name).save(out)

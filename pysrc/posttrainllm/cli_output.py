@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from .model.choosing import in_words
 from .model.saving import PLAIN, Saving
-from .train.reports import EvalReport, Report, SampleReport, SavedReport, SaveFailedReport, StepReport, StoppedReport
+from .train.reports import TROUBLES, EvalReport, Report, RolledBackReport, SampleReport, SavedReport, SaveFailedReport, StepReport, StoppedReport
 from .train.trainer import Trainer
 
 
@@ -105,9 +105,11 @@ class PlainOutput:
             self.line(self._evaluated(report))
         elif isinstance(report, SampleReport):
             self.line(f"--- step {report.step:,}\n{report.prompt}{report.text}\n---")
+        elif isinstance(report, RolledBackReport):
+            self.line(report.sentence())
         elif isinstance(report, SaveFailedReport):
             self.line(f"Not saved: {report.message}")
-        elif isinstance(report, StoppedReport) and report.reason != "nonfinite":  # that one ends as an error
+        elif isinstance(report, StoppedReport) and report.reason not in TROUBLES:  # that one ends as an error
             self.line(report.message)
         elif isinstance(report, SavedReport):
             self.saved(report)

@@ -23,7 +23,7 @@ from .model.program import Program
 from .store.runs import Run
 from .train.files import write_checkpoint
 from .train.history import newest_step
-from .train.reports import Report, SaveFailedReport, SnapshotReport, StepReport, StoppedReport
+from .train.reports import TROUBLES, Report, SaveFailedReport, SnapshotReport, StepReport, StoppedReport
 from .train.settings import training_settings
 from .train.snapshots import Kept
 from .train.state import checkpoint_of
@@ -143,7 +143,7 @@ def finish(
         stopped = report
         if job.export is not None:
             keeping.export(trainer)
-        if stopped.reason == "nonfinite":
+        if stopped.reason in TROUBLES:
             raise NonFiniteError(stopped.message)
         if isinstance(last, SaveFailedReport):
             raise PostTrainError(last.message, code=last.code)

@@ -23,7 +23,7 @@ from .model.saving import PLAIN
 from .store.checkpoint import Checkpoint
 from .store.peft import WEIGHTS
 from .train.files import opened
-from .train.reports import EvalReport, Report, StepReport, StoppedReport
+from .train.reports import TROUBLES, EvalReport, Report, StepReport, StoppedReport
 from .train.state import model_of
 from .train.trainer import Live, Trainer
 from .tune.dpo import PreferenceEvalReport, dpo_trainer
@@ -73,7 +73,7 @@ def run(job: Job) -> int:
         show(output.start, None)
         for report in each(blocks(trainer, base, Live(asked=interrupt.asked, heard=interrupt.asked))):
             show(output.report, report)
-        if report.reason == "nonfinite":
+        if report.reason in TROUBLES:
             raise NonFiniteError(report.message)
         written = _save(job, trainer, place, output.figures)
         if interrupt.number != BROKEN_PIPE:
@@ -221,7 +221,7 @@ class _Lines:
             emit(report.to_dict())
         elif isinstance(report, EvalReport):
             print(self._evaluated(report), flush=True)
-        elif isinstance(report, StoppedReport) and report.reason != "nonfinite":
+        elif isinstance(report, StoppedReport) and report.reason not in TROUBLES:
             print(report.message)
 
     def _keep(self, name: str, value: float) -> None:

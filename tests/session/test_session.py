@@ -278,7 +278,7 @@ async def test_a_refused_import_leaves_the_live_model_alone(asker):
 
 
 @scenario
-async def test_weights_that_give_no_finite_loss_are_told_and_do_not_replace_a_good_save(asker):
+async def test_weights_that_give_no_finite_loss_are_told_and_what_is_saved_is_good(asker):
     asker.ask("corpus.text", text=TEXT)
     asker.ask("train.start", preset="tiny", training=QUICK | {"steps": 100_000, "evaluate_every_steps": 50})
     await asker.wait("saved")
@@ -286,9 +286,11 @@ async def test_weights_that_give_no_finite_loss_are_told_and_do_not_replace_a_go
     asker.session.model.evaluate_batches_async = giving(float("nan"))
     assert (await asker.wait("eval"))["validation_loss_nats"] is None
     stopped = await asker.wait("stopped")
-    assert (stopped["reason"], stopped["saved"], stopped["validation_loss_nats"]) == ("nonfinite", False, None)
+    assert (stopped["reason"], stopped["saved"], stopped["step"]) == ("nonfinite", True, 0) and stopped["validation_loss_nats"] > 0
+    assert "tried 3 times" in stopped["message"]
+    assert [event["step"] for event in asker.events if event["kind"] == "recovered"] == [0, 0, 0]
     row = (await asker.call("runs.list", "runs"))["runs"][0]
-    assert row["state"] == "good" and row["step"] < stopped["step"]
+    assert row["state"] == "good" and row["step"] == stopped["step"]
 
 
 @scenario

@@ -11,7 +11,7 @@ from posttrainllm.train.settings import _RANGES, training_settings
 
 def test_the_defaults_are_the_table_and_pass_their_own_check():
     assert training_settings() == load("training")
-    assert set(load("training")) == set(_RANGES)
+    assert set(load("training")) == {*_RANGES, "on_trouble"}
 
 
 def test_the_recipe_of_the_reference():
@@ -42,6 +42,13 @@ def test_each_setting_has_its_range_and_kind(name):
             training_settings({name: low + 0.5})
     else:
         assert training_settings({name: int(high) if high >= 1 else low})[name] in (int(high), low)
+
+
+def test_what_to_do_in_trouble_is_one_of_two():
+    assert training_settings({"on_trouble": "stop"})["on_trouble"] == "stop"
+    for value in ("go on", None, 3):
+        with pytest.raises(ConfigError, match="on_trouble is one of roll_back, stop"):
+            training_settings({"on_trouble": value})
 
 
 def test_an_unknown_name_lists_the_known_ones():

@@ -12,7 +12,7 @@ import time
 from ..data.bits import bits_per_byte
 from ..errors import DeviceError, StoreError
 from ..train.history import newest_step
-from ..train.reports import EvalReport, StepReport, StoppedReport
+from ..train.reports import EvalReport, RolledBackReport, StepReport, StoppedReport
 from ..train.trainer import Live, Trainer
 from .host import PAUSE, STOP
 from .live_sample import LiveSample
@@ -154,6 +154,10 @@ class Job:
                 self._emit(
                     "eval", step=report.step, validation_loss_nats=loss, best=report.best, bits_per_byte=finite(report.bits_per_byte)
                 )
+            elif isinstance(report, RolledBackReport):
+                self._rows = [row for row in self._rows if row[0] <= report.step]
+                if report.goes_on:  # else `stopped` says it
+                    self._emit("recovered", step=report.step, lost_steps=0, message=report.sentence(), learning_rate=report.lowered)
             elif isinstance(report, StoppedReport):
                 await self.finish(report.reason, report.message)
         if seconds and self.active and now - self._sent >= 1 / EVENTS_PER_SECOND:

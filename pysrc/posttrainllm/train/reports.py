@@ -13,7 +13,7 @@ class Report:
 
     @property
     def event(self) -> str:
-        """One of "step", "skipped", "eval", "sample", "saved", "savefailed", "snapshot", "stopped"."""
+        """One of "step", "skipped", "eval", "sample", "saved", "savefailed", "rolledback", "snapshot", "stopped"."""
         return type(self).__name__.removesuffix("Report").lower()
 
     def to_dict(self) -> dict:
@@ -80,6 +80,28 @@ class SaveFailedReport(Report):
 
 
 @dataclass(frozen=True)
+class RolledBackReport(Report):
+    """Something went wrong (reason "nonfinite" or "spike", `what` in a sentence) and the run is back at `step`, where all was well.
+
+    learning_rate is what it was, lowered what it is now (the same where the run stops here: goes_on False); returns counts them.
+    """
+
+    reason: str
+    what: str
+    learning_rate: float
+    lowered: float
+    returns: int
+    goes_on: bool
+
+    def sentence(self) -> str:
+        """What happened and what was done, for a person."""
+        happened = self.what.rstrip(".;, ") + "."
+        if not self.goes_on:
+            return f"{happened} The run is back at step {self.step:,}, where all was well."
+        return f"{happened} The run is back at step {self.step:,}, where all was well, and goes on with half the learning rate, {self.lowered:.3g}."
+
+
+@dataclass(frozen=True)
 class SnapshotReport(Report):
     """The weights of this step are kept beside the run's saves (store/snapshots.py): bytes written, seconds taken."""
 
@@ -87,9 +109,13 @@ class SnapshotReport(Report):
     seconds: float
 
 
+TROUBLES = ("nonfinite", "spike")
+"""Reasons of a run that ended by its own numbers."""
+
+
 @dataclass(frozen=True)
 class StoppedReport(Report):
-    """The last report. reason: "finished", "stopped" (asked to) or "nonfinite"; message is a sentence."""
+    """The last report. reason: "finished", "stopped" (asked to), "nonfinite" or "spike"; message is a sentence."""
 
     reason: str
     message: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..configs import load
 from ..errors import ConfigError
+from .guard import ON_TROUBLE
 
 _RANGES = {
     "steps": (int, 1, 10_000_000),
@@ -22,6 +23,8 @@ _RANGES = {
     "evaluation_tokens": (int, 1, 1 << 30),
 }
 
+
+_CHOICES = {"on_trouble": ON_TROUBLE}
 
 RATE_CHANNELS = 128
 """The width for which the default learning rate was found (docs/log.md, Recipe)."""
@@ -46,9 +49,9 @@ def training_settings(changes: dict | None = None, channels: int | None = None, 
     if channels is not None:
         settings["learning_rate"] = default_learning_rate(channels, adapter)
     for name, value in (changes or {}).items():
-        if name not in _RANGES:
+        if name not in _RANGES and name not in _CHOICES:
             raise ConfigError(
-                "training", f"a setting is one of {', '.join(_RANGES)}", f"{name!r} came", "correct the name"
+                "training", f"a setting is one of {', '.join((*_RANGES, *_CHOICES))}", f"{name!r} came", "correct the name"
             )
         settings[name] = value
     for name, (kind, low, high) in _RANGES.items():
@@ -61,6 +64,9 @@ def training_settings(changes: dict | None = None, channels: int | None = None, 
                 f"{value!r} came",
                 "change it",
             )
+    for name, choices in _CHOICES.items():
+        if settings[name] not in choices:
+            raise ConfigError("training", f"{name} is one of {', '.join(choices)}", f"{settings[name]!r} came", "choose one of those")
     if settings["warmup_steps"] >= settings["decay_steps"]:
         raise ConfigError(
             "training",

@@ -13,16 +13,17 @@ from dataclasses import dataclass
 
 from ..data.bits import bits_per_byte
 from ..data.corpus import Corpus
-from ..decode.generate import write_async
-from ..errors import ConfigError, NonFiniteError, StoreError
+from ..errors import ConfigError, NonFiniteError
 from ..model.live import GPT
 from ..model.steps import StepQueue
 from ..waiting import each_now, now
 from .ahead import MOST_SKIPPED, Ahead
+from .guard import Guard
 from .hearing import CutShort, hearing
 from .history import append
+from .keeping import Keeping
 from .reports import (
-    EvalReport, Report, SampleReport, SavedReport, SaveFailedReport, SkippedReport, SnapshotReport, StepReport, StoppedReport,
+    EvalReport, Report, SavedReport, SaveFailedReport, SkippedReport, StepReport, StoppedReport,
 )  # fmt: skip
 from .schedule import recipe
 from .settings import training_settings
@@ -50,7 +51,7 @@ class Live:
     clock: Callable[[], float] = time.perf_counter
 
 
-class Trainer:
+class Trainer(Keeping):
     """A model, a corpus, settings, and where the run stands: step, data cursor, history.
 
     history holds one dict a step (thinner in a long run, see history.py): step, loss_nats, gradient_norm,
@@ -86,6 +87,7 @@ class Trainer:
         self.seconds = 0.0
         self.batches = self.batches_at(cursor)
         self._ahead: Ahead | None = None
+        self._queue: StepQueue | None = None
         self._heard: Callable[[], str] | None = None
         self.cut_short = False  # a stop ended the last evaluation
 
@@ -181,11 +183,13 @@ class Trainer:
             append(self.history, self._row(None, None, None) | {"validation_loss_nats": loss})
         return EvalReport(self.step, loss, best, time.perf_counter() - began, self.validation_bits_per_byte)
 
-    async def _evaluated(self, live: Live) -> list[Report]:
+    async def _evaluated(self, live: Live, guard: Guard) -> list[Report]:
         """An evaluation's report; none where a stop cut it short."""
         self._heard = live.heard
         try:
-            return [await self.evaluate_async()]
+            report = await self.evaluate_async()
+            await guard.keep(report)
+            return [report]
         except CutShort:
             self.cut_short = True
             return []
@@ -214,6 +218,10 @@ class Trainer:
         """
         return await self._ahead.settle() if self._ahead else []
 
+    def begin_ahead(self) -> None:
+        """Send steps anew, from where the run stands; nothing may be under way."""
+        self._ahead = Ahead(self, self._queue) if self._queue else None
+
     async def _advance(self, stop: int) -> list[Report]:
         """Some steps towards step `stop`; perhaps none yet where many are under way."""
         return await self._ahead.advance(stop) if self._ahead else [await self.train_step_async()]
@@ -233,11 +241,11 @@ class Trainer:
         self.until = self.settings["steps"] if until is None else until
         sampled = saved = live.clock()
         await self.model.prepare()
-        queue = await self.queue_async()
-        self._ahead = Ahead(self, queue) if queue else None
+        self._queue = await self.queue_async()
+        self.begin_ahead()
+        guard, reason, message = Guard(self), "", ""
         if not self.history:
-            yield await self._evaluated(live)
-        reason, message = "", ""
+            yield await self._evaluated(live, guard)
         every = self.settings["evaluate_every_steps"]
         while self.step < self.until:
             if live.asked() == "stop":
@@ -249,17 +257,24 @@ class Trainer:
                 continue  # steps that were under way may have reached the end
             stop = min(self.until, (self.step // every + 1) * every)
             try:
-                yield await self._advance(stop)
+                reports = await self._advance(stop)
+                guard.look(reports)
+                yield reports
             except NonFiniteError as error:
-                reason, message = "nonfinite", str(error)
-                break
-            if self.step == stop:
-                yield await self._evaluated(live)
+                guard.trouble = "nonfinite", str(error)
+            if self.step == stop and not guard.trouble:
+                yield await self._evaluated(live, guard)
                 if self.cut_short:
                     continue  # to the stop
                 if self.broken:
-                    reason, message = "nonfinite", self._broken_sentence()
+                    guard.trouble = "nonfinite", self._broken_sentence()
+            if guard.trouble:
+                reason, back, message = await guard.resolve()
+                if back is not None:
+                    yield [back]
+                if message:
                     break
+                continue
             at = live.clock()
             if live.sample_seconds and at - sampled >= live.sample_seconds:
                 yield [*await self.settle(), await self.sample(live)]
@@ -278,32 +293,6 @@ class Trainer:
             f"step {self.step}: the validation loss is finite; {self.validation_loss_nats} came; this step was not saved, "
             "the save before it stays; start again with a lower learning rate."
         )
-
-    async def sample(self, live: Live) -> SampleReport:
-        """What the model writes now."""
-        pieces = write_async(self.model, live.sample_prompt, live.sample_tokens, seed=self.settings["seed"])
-        text = "".join([piece.text async for piece in pieces])
-        return SampleReport(self.step, live.sample_prompt, text)
-
-    async def snapshot(self, kept: Kept) -> SnapshotReport | SaveFailedReport:
-        """Keep the weights of this step beside the saves."""
-        began = time.perf_counter()
-        await self.model.fetch(("params",))
-        try:
-            nbytes = kept.keep(self.model, self.step)
-        except StoreError as error:
-            return SaveFailedReport(self.step, error.code, error.message)
-        return SnapshotReport(self.step, nbytes, time.perf_counter() - began)
-
-    async def saved(self, live: Live) -> SavedReport | SaveFailedReport:
-        """Save now. A full disk must not end a run that is well."""
-        began = time.perf_counter()
-        await self.model.fetch()
-        try:
-            place, nbytes = live.save(self)
-        except StoreError as error:
-            return SaveFailedReport(self.step, error.code, error.message)
-        return SavedReport(self.step, place, nbytes, time.perf_counter() - began)
 
 
 def _as_tokens(corpus: Corpus, tokenizer) -> Corpus:

@@ -17,7 +17,7 @@ from ...data.corpus import Corpus
 from ...data.pairs import Template
 from ...errors import ConfigError, DataError
 from ...model.lora import Adapter, LoRAConfig
-from ...train.reports import Report, StoppedReport
+from ...train.reports import TROUBLES, Report, StoppedReport
 from ...train.settings import RATE_CHANNELS
 from ...train.trainer import Live
 from ...waiting import now
@@ -144,7 +144,7 @@ class _Improvement:
                 if isinstance(report, StoppedReport):
                     if report.reason == "stopped":
                         raise _Stopped
-                    reason = report.message if report.reason == "nonfinite" else reason
+                    reason = report.message if report.reason in TROUBLES else reason
                 else:
                     yield report
             yield PhaseReport(self.step, "gate")
