@@ -51,19 +51,22 @@ class Guard:
         self._good: _Good | None = None
         self.returns = 0
         self.trouble: tuple[str, str] | None = None
-        self._losses: deque[float] = deque(maxlen=WINDOW)
         self._begin()
 
     def _begin(self) -> None:
         rows = [row["loss_nats"] for row in self._trainer.history[-WINDOW:] if row.get("loss_nats") is not None]
         self._losses = deque(rows, maxlen=WINDOW)
+        self._floor = min(rows, default=math.inf)
 
     def look(self, reports: list[Report]) -> None:
         """Take note of what happened."""
         for report in reports:
             if isinstance(report, StepReport):
-                self._losses.append(report.loss_nats)
-                if self.trouble is None and (leap := self.leap()) is not None:
+                loss = report.loss_nats
+                self._losses.append(loss)
+                if loss < self._floor + LEAST_NATS:  # nearly always, and at next to no cost: no mean leaps while its last loss is low
+                    self._floor = min(self._floor, loss)
+                elif self.trouble is None and (leap := self.leap()) is not None:
                     self.trouble = "spike", self._leapt(report, *leap)
 
     def leap(self) -> tuple[float, float] | None:
@@ -72,8 +75,6 @@ class Guard:
         if len(losses) < 3 * MEAN:
             return None
         last = sum(losses[-MEAN:]) / MEAN
-        if last < min(losses[:-MEAN]) + LEAST_NATS:  # the usual case, at no cost
-            return None
         before = losses[:-MEAN]
         means = [sum(before[at : at + MEAN]) / MEAN for at in range(len(before) - MEAN + 1)]
         lowest = min(means)
