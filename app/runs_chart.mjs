@@ -67,6 +67,10 @@ function numbers(u) {
   for (const [n, end] of ends.entries()) {
     for (const before of ends.slice(0, n)) if (Math.abs(before[1] - end[1]) < size * 2 && end[2] - before[2] < size * 2.1) end[2] = before[2] + size * 2.1;
   }
+  for (let n = ends.length - 1; n >= 0; n -= 1) { // and none lies upon the axis below
+    const under = ends.slice(n + 1).filter((other) => Math.abs(other[1] - ends[n][1]) < size * 2).map((other) => other[2] - size * 2.1);
+    ends[n][2] = Math.min(ends[n][2], u.bbox.top + u.bbox.height - size, ...under);
+  }
   ctx.save();
   ctx.font = `600 ${11 * devicePixelRatio}px system-ui, sans-serif`;
   ctx.textAlign = 'center';

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +22,22 @@ STEPS = 900
 LOCKS = "navigator.locks.query().then((locks) => locks.held.map((lock) => lock.name).sort().join())"
 # The browser's own discarding cannot be asked for here: a page that is loaded anew while a run goes is told that it was.
 DISCARD = "if (location.protocol === 'http:' && sessionStorage.getItem('posttrainllm-going')) Object.defineProperty(document, 'wasDiscarded', { value: true });"
+
+
+@contextlib.contextmanager
+def halted(page: Page) -> Iterator[None]:
+    """The tab's processes stand still, its worker's threads too. (Chromium without a window never freezes a page, whatever
+    Page.setWebLifecycleState answers: measured, its timers ran on.)"""
+    processes = page.context.browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"]
+    ids = [each["id"] for each in processes if each["type"] == "renderer"]
+    assert ids
+    for each in ids:
+        os.kill(each, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for each in ids:
+            os.kill(each, signal.SIGCONT)
 
 
 def begin(page: Page) -> None:
@@ -57,11 +78,10 @@ def test_hidden_frozen_and_discarded_it_ends_with_the_same_bits(open_page, tmp_p
     stepping(page, int(number(page, "step")) + 20)
     page.evaluate("delete document.hidden")
 
-    devtools = page.context.new_cdp_session(page)
-    devtools.send("Page.setWebLifecycleState", {"state": "frozen"})
-    page.wait_for_timeout(2500)
-    devtools.send("Page.setWebLifecycleState", {"state": "active"})
-    page.bring_to_front()
+    page.evaluate("document.dispatchEvent(new Event('freeze'))")
+    with halted(page):
+        time.sleep(2)
+    page.evaluate("document.dispatchEvent(new Event('resume'))")
     expect(page.locator("#back-notice")).to_contain_text("had halted this tab for")
     stepping(page, int(number(page, "step")) + 20)
 
