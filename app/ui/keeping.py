@@ -7,8 +7,8 @@ import state
 import wire
 from dom import el, on, show, text
 
-WHY_NOT = {True: "This browser keeps the saved runs until you delete them.",
-           False: "This browser did not promise to keep the saved runs: short of space, it may delete them. Export what matters."}
+ANSWERS = {True: "Asked to keep the saved runs for good, it said yes.",
+           False: "Asked to keep the saved runs for good, it made no promise."}
 
 _asked = False
 _versions = {}
@@ -25,7 +25,7 @@ def ask():
 
 def _answered(kept):
     show("engine-kept", True)
-    text("engine-kept", WHY_NOT[bool(kept)])
+    text("engine-kept", ANSWERS[bool(kept)])
 
 
 def _draw():
