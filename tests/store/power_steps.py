@@ -6,6 +6,7 @@ import hashlib
 from posttrainllm.errors import StoreError, StoreMissingError
 from posttrainllm.model.config import GPTConfig
 from posttrainllm.model.lora import Adapter, LoRAConfig, shapes
+from posttrainllm.store.marks import Marks
 from posttrainllm.store.runs import RunStore, now
 from posttrainllm.tune.continual.records import Corrections
 from tests.store.faults import Killed
@@ -69,6 +70,8 @@ STEPS = {
     "save a third time": lambda store: opened(store, "a", lambda run: run.save(checkpoint(step=3))),
     "rename": lambda store: opened(store, "a", lambda run: run.rename("second")),
     "rename again": lambda store: opened(store, "a", lambda run: run.rename("third")),
+    "marks": lambda store: opened(store, "a", lambda run: run.mark(Marks(("good", "kept"), "why\nthis one"))),
+    "marks again": lambda store: opened(store, "a", lambda run: run.mark(Marks(("good",)))),
     "snapshot": lambda store: opened(store, "a", lambda run: run.snapshots.keep(0, weights(0))),
     "snapshots": lambda store: opened(store, "a", lambda run: [run.snapshots.keep(1 << power, weights(1 << power)) for power in range(4, 10)]),
     "snapshot in the place of the oldest": lambda store: opened(store, "a", lambda run: run.snapshots.keep(1024, weights(1024))),
@@ -117,14 +120,14 @@ def state(volume):
         for step in run.snapshots.steps():
             snapshots[step] = content(run.snapshots.load(step))
         journal = [(record.facts, record.data) for record in run.journal.records()]
-        found[info.id] = {"name": info.name, "save": save, "snapshots": snapshots, "journal": journal}
+        found[info.id] = {"name": info.name, "marks": run.marks, "save": save, "snapshots": snapshots, "journal": journal}
         rows = Corrections(run.journal)
         assert all(rows.history.adapter(version.number) for version in rows.history)
         run.close()
     return found
 
 
-NOTHING = {"save": StoreMissingError.code, "snapshots": {}, "journal": []}
+NOTHING = {"marks": Marks(), "save": StoreMissingError.code, "snapshots": {}, "journal": []}
 
 
 def acceptable(found, before, after, copy=False):
@@ -135,7 +138,7 @@ def acceptable(found, before, after, copy=False):
         was, becomes = before.get(run_id), after.get(run_id)
         kept = [each for each in (was, becomes) if each is not None]
         whole = was is not None and becomes is not None
-        for part in ("name", "save", "journal"):
+        for part in ("name", "marks", "save", "journal"):
             wanted = [each[part] for each in kept] + ([] if whole else [NOTHING.get(part, run_id)])
             assert not kept or parts[part] in wanted or (was and not becomes), f"{part} of run {run_id}: {parts[part]!r:.300}"
         both = [set(each["snapshots"].items()) for each in kept]

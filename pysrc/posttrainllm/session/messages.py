@@ -125,11 +125,16 @@ _CHECKS = {
     NUMBER: lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
     OBJECT: lambda value: isinstance(value, dict),
     LIST: lambda value: isinstance(value, list),
-    BUFFER: lambda value: not isinstance(value, (str, int, float, dict, list)),  # bytes, or what a browser calls so
-    FILES: lambda value: not isinstance(value, (str, int, float, dict)),
+    BUFFER: lambda value: _is_buffer(value),
+    FILES: lambda value: all(map(_is_buffer, value)) if isinstance(value, list) else _is_buffer(value) and not isinstance(value, bytes),
     FLAG: lambda value: isinstance(value, bool),
     SAVING: lambda value: isinstance(value, dict) or value == "auto",
 }
+
+
+def _is_buffer(value) -> bool:
+    """Bytes, or what a browser calls so: at least nothing that JSON has."""
+    return value is not None and not isinstance(value, (str, int, float, dict, list))
 
 
 def checked(request: dict) -> dict:
