@@ -63,7 +63,7 @@ def test_the_policy_names_no_other_origin_and_nothing_unsafe():
 
 
 def test_hostile_words_stay_words_and_no_request_leaves_the_origin(open_page):
-    """The main job by the real trainer on a text full of HTML, run name and all; every request of page and worker is listened to."""
+    """The main job by the real trainer on a text and a prompt full of HTML; every request of page and worker is listened to (no service worker here)."""
     asked: list[str] = []
     page = open_page(wait=False)
     page.context.on("request", lambda request: asked.append(request.url))
