@@ -84,6 +84,7 @@ function host(pyodide, site) {
     most_bytes: (bytes, wide) => mostBytes(bytes, self.crossOriginIsolated === true, wide),
     default_threads: () => (self.crossOriginIsolated ? Math.max(1, Math.min(8, navigator.hardwareConcurrency || 1)) : 1),
     has_gpu: () => Boolean(navigator.gpu),
+    race: () => import('./race.mjs'), // of a lesson, in a cell
     load_numpy: () => pyodide.loadPackage('numpy', { messageCallback: () => {} }),
     load_lark: () => pyodide.loadPackage('lark', { messageCallback: () => {} }),
     isolated: () => self.crossOriginIsolated === true,
