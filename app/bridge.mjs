@@ -217,7 +217,6 @@ export function persist(done) {
 
 export function persisted(done) { navigator.storage?.persisted?.().then((kept) => done(Boolean(kept)), () => {}); }
 
-
 // A press of Train that waits for the trainer survives the reload that isolates the page, and no other: it is good for a few seconds.
 const QUEUED = 'posttrainllm-queued';
 let queued = false;

@@ -1,3 +1,4 @@
+// Byte-level BPE for CPython: binds bpe.h to the module _native.
 #pragma once
 #include <nanobind/nanobind.h>
 
