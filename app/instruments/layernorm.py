@@ -41,7 +41,7 @@ def build(place, settings):
             bar.setAttribute("height", str(round(height, 1)))
             bar.setAttribute("y", str(round(middle - height if value > 0 else middle, 1)))
             told.setAttribute("y", str(round(middle - height - 5 if value >= 0 else middle + height + 14, 1)))
-            told.textContent = draw.plain(round(value, 2))
+            told.textContent = draw.plain(round(value, 3))
         words = "Mean " + draw.plain(round(mean, 2)) + ", spread " + draw.plain(round(spread, 2)) + "."
         if spread < 0.001:
             say(words + " All four are the same, so nothing is left but the shift.")

@@ -34,8 +34,8 @@ def grouped(number):
 def build(place, settings):
     layers, c, context, vocabulary = PRESETS.get(settings.get("preset", "medium"), PRESETS["medium"])
     now = {"layers": layers, "channels": WIDTHS.index(c), "context": CONTEXTS.index(context), "vocabulary": VOCABULARIES.index(vocabulary), "part": 3}
-    picture = draw.drawing(420, 330, "A GPT from the tokens at the bottom to the scores at the top")
-    picture.appendChild(draw.svg("line", cls="edge", x1=130, x2=130, y1=18, y2=312))
+    picture = draw.drawing(420, 304, "A GPT from the tokens at the bottom to the scores at the top")
+    picture.appendChild(draw.svg("line", cls="edge", x1=130, x2=130, y1=24, y2=246))
     picture.appendChild(draw.svg("rect", cls="map-block", x=24, y=92, width=372, height=142, rx=10))
     times = draw.svg("text", cls="name", x=384, y=110, text_anchor="end")
     picture.appendChild(times)
@@ -55,8 +55,10 @@ def build(place, settings):
         picture.appendChild(box)
         picture.appendChild(draw.svg("text", name, "number", x=x + wide / 2, y=y + 20, text_anchor="middle"))
         boxes[part] = boxes.get(part, []) + [box]
+    for x in (82, 178):
+        picture.appendChild(draw.svg("line", cls="edge", x1=x, x2=130, y1=262, y2=246))
     for y in (128, 198):
-        picture.appendChild(draw.svg("line", cls="edge", x1=138, x2=180, y1=y, y2=y))
+        picture.appendChild(draw.svg("line", cls="edge", x1=130, x2=180, y1=y, y2=y))
         picture.appendChild(draw.svg("line", cls="edge", x1=232, x2=240, y1=y, y2=y))
         picture.appendChild(draw.svg("path", cls="edge map-back", d="M290 " + str(y - 16) + " V" + str(y - 26) + " H140"))
         picture.appendChild(draw.svg("circle", cls="node", cx=130, cy=y - 26, r=10))
