@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from e2e.conftest import DIST, error
+from tools import paths
 
 LESSONS = json.loads((DIST / "learn" / "index.json").read_text())
 
@@ -23,7 +24,7 @@ def lesson(open_page) -> Page:
 def test_the_list_and_the_way_through(open_page):
     page = open_page(fake={})
     page.click("#tab-learn")
-    expect(page.locator("#learn-list a")).to_have_count(len(LESSONS) + 1)  # and the scratch pad
+    expect(page.locator("#learn-list a")).to_have_count(len(LESSONS) + 2)  # and the scratch pad, and How fast
     expect(page.locator("#lesson h1")).to_contain_text("dot product")
     page.click("#learn-list a >> nth=0")
     expect(page.locator("#lesson h1")).to_have_text(LESSONS[0]["title"])
@@ -95,7 +96,7 @@ def test_a_link_sets_the_page_up_and_carries_settings_only(open_page):
 def test_a_lesson_that_is_none(open_page):
     page = open_page(fake={}, path="#learn/nowhere")
     error(page, "learn", "no lesson called nowhere")
-    expect(page.locator("#learn-list a")).to_have_count(len(LESSONS) + 1)
+    expect(page.locator("#learn-list a")).to_have_count(len(LESSONS) + 2)
 
 
 def test_the_softmax_instrument(lesson):
@@ -106,3 +107,15 @@ def test_the_softmax_instrument(lesson):
     expect(said).to_contain_text("a gets 100.0 %")
     page.locator(".knob input").first.fill("5")
     expect(said).to_contain_text("a gets 32.9 %")
+
+
+def test_how_fast_shows_the_records(open_page):
+    """Each figure is the record's own, with its host and date."""
+    record = json.loads((paths.REPO / "bench" / "results" / "bench.json").read_text())
+    page = open_page(fake={}, path="#learn/how-fast")
+    expect(page.locator("#lesson h1")).to_have_text("How fast")
+    section = page.locator("#lesson section", has=page.locator("h2", has_text="A training step on a CPU"))
+    for name in ("native", "torch", "tab", "jax_js"):
+        expect(section).to_contain_text(f"{record['parts']['steps']['medium']['contestants'][name]['tokens_per_second']:,}")
+    expect(section).to_contain_text(record["date"][:10])
+    expect(section).to_contain_text(record["command"])

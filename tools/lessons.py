@@ -25,7 +25,7 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
-from tools import paths
+from tools import how_fast, paths
 from tools.excerpts import source
 from tools.shell import BuildError
 
@@ -261,7 +261,7 @@ def write(folder: Path) -> None:
         old.unlink()
     found = lessons()
     index = [{"name": lesson.name, "number": lesson.number, "title": lesson.title, "lead": plain(lesson.lead)} for lesson in found]
-    files = {lesson.name: lesson.to_dict() for lesson in found} | {"index": index, "glossary": glossary()}
+    files = {lesson.name: lesson.to_dict() for lesson in found} | {"index": index, "glossary": glossary(), "how-fast": how_fast.page()}
     for name, content in files.items():
         (folder / f"{name}.json").write_text(json.dumps(content, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
 

@@ -29,7 +29,7 @@ def show(address):
     name = place.partition("/")[2]
     notices.clear("learn")
     names = [lesson["name"] for lesson in _state["index"]]
-    if name and name not in names and name != "scratch":
+    if name and name not in names and name not in ("scratch", "how-fast"):
         notices.error("learn", "There is no lesson called " + name[:40] + ". Choose one from the list.")
         name = ""
     lesson_settings.use(asked)
@@ -76,14 +76,15 @@ def _list():
             link.setAttribute("aria-current", "page")
         item.appendChild(link)
         place.appendChild(item)
-    item = make("li")
-    link = make("a", cls="lesson-link", href="#learn/scratch")
-    link.appendChild(make("span", "+", "lesson-number"))
-    link.appendChild(make("span", "Scratch pad"))
-    if _state["open"] == "scratch":
-        link.setAttribute("aria-current", "page")
-    item.appendChild(link)
-    place.appendChild(item)
+    for name, title in (("scratch", "Scratch pad"), ("how-fast", "How fast")):
+        item = make("li")
+        link = make("a", cls="lesson-link", href="#learn/" + name)
+        link.appendChild(make("span", "+", "lesson-number"))
+        link.appendChild(make("span", title))
+        if _state["open"] == name:
+            link.setAttribute("aria-current", "page")
+        item.appendChild(link)
+        place.appendChild(item)
     total, done = len(_state["index"]), kept.count()
     text("learn-progress", str(done) + " of " + fmt.plural(total, "lesson") + " done. Kept in this browser only." if done else fmt.plural(total, "lesson") + ". Each runs on the real code, here in the page.")
 
@@ -125,6 +126,26 @@ def _scratch():
     el("lesson").focus()
 
 
+def _plain(page):
+    """A page that is no lesson: How fast."""
+    el("view-learn").classList.add("reading")
+    place = el("lesson")
+    empty(place)
+    builder = lesson_nodes.Builder(page, None)
+    place.appendChild(make("h1", page["title"]))
+    lead = make("div", cls="lead")
+    builder.fill(lead, page["lead"])
+    place.appendChild(lead)
+    for section in page["sections"]:
+        part = make("section")
+        part.appendChild(make("h2", section["title"]))
+        builder.fill(part, section["body"])
+        place.appendChild(part)
+    _list()
+    el("lesson").focus()
+    bridge.learn.top("lesson")
+
+
 def _forget(event):
     kept.forget()
     _overview()
@@ -145,6 +166,9 @@ def _open(name):
 def _build(lesson):
     name = lesson["name"]
     if _state["open"] != name:
+        return
+    if "number" not in lesson:
+        _plain(lesson)
         return
     kept.opened(name)
     el("view-learn").classList.add("reading")
