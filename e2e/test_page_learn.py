@@ -8,7 +8,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from e2e.conftest import DIST, error
+from e2e.conftest import DIST, error, phase, stepping
 from tools import paths
 
 LESSONS = json.loads((DIST / "learn" / "index.json").read_text())
@@ -119,3 +119,14 @@ def test_how_fast_shows_the_records(open_page):
         expect(section).to_contain_text(f"{record['parts']['steps']['medium']['contestants'][name]['tokens_per_second']:,}")
     expect(section).to_contain_text(record["date"][:10])
     expect(section).to_contain_text(record["command"])
+
+
+def test_from_landing_to_a_falling_loss_to_the_first_lesson(open_page):
+    page = open_page(fake={"steps": 60, "step_ms": 1})
+    page.click("#train-start")
+    stepping(page, 5)
+    page.click("#learn-way")
+    page.click("#lesson .actions a")
+    expect(page.locator("#lesson h1")).to_have_text(LESSONS[0]["title"])
+    page.click("#tab-train")
+    phase(page, "ended")
