@@ -42,3 +42,9 @@ class Keeping:
         except StoreError as error:
             return SaveFailedReport(self.step, error.code, error.message)
         return SavedReport(self.step, place, nbytes, time.perf_counter() - began)
+
+    def _broken_sentence(self) -> str:
+        return (
+            f"step {self.step}: the validation loss is finite; {self.validation_loss_nats} came; this step was not saved, "
+            "the save before it stays; start again with a lower learning rate."
+        )

@@ -22,9 +22,7 @@ from .guard import Guard
 from .hearing import CutShort, hearing
 from .history import append
 from .keeping import Keeping
-from .reports import (
-    EvalReport, Report, SavedReport, SaveFailedReport, SkippedReport, StepReport, StoppedReport,
-)  # fmt: skip
+from .reports import EvalReport, Report, SkippedReport, StepReport, StoppedReport
 from .schedule import recipe
 from .settings import training_settings
 from .snapshots import Kept
@@ -287,12 +285,6 @@ class Trainer(Keeping):
         if live.save and not self.broken:
             yield [await self.saved(live)]
         yield [StoppedReport(self.step, reason or "finished", message or f"Finished: {self.step:,} steps are done.")]
-
-    def _broken_sentence(self) -> str:
-        return (
-            f"step {self.step}: the validation loss is finite; {self.validation_loss_nats} came; this step was not saved, "
-            "the save before it stays; start again with a lower learning rate."
-        )
 
 
 def _as_tokens(corpus: Corpus, tokenizer) -> Corpus:
