@@ -3,6 +3,7 @@
 import { hasMemory64, mostBytes, openEngine } from './wasm.mjs';
 import * as gpu from './gpu.mjs';
 import { watch } from './hold.mjs';
+import { keepText, keptText, sweepTexts, textsBytes } from './texts.mjs';
 
 const BASE = new URL('./', import.meta.url).href;
 const early = [];
@@ -147,43 +148,4 @@ async function keepTiles(text) {
       handle.flush();
     } finally { handle.close(); }
   } catch { /* measured again next time */ }
-}
-
-const texts = async (create) => (await navigator.storage.getDirectory()).getDirectoryHandle('posttrainllm-texts', { create });
-
-/** Keep a text under its hash, so that its runs can go on another day. */
-async function keepText(sha256, bytes) {
-  const file = await (await texts(true)).getFileHandle(sha256, { create: true });
-  const handle = await file.createSyncAccessHandle();
-  try {
-    if (handle.getSize() !== bytes.byteLength) {
-      handle.truncate(0);
-      if (handle.write(bytes, { at: 0 }) !== bytes.byteLength) { handle.truncate(0); throw new Error('quota'); }
-      handle.flush();
-    }
-  } finally { handle.close(); }
-}
-
-async function keptText(sha256) {
-  try {
-    const file = await (await (await texts(false)).getFileHandle(sha256)).getFile();
-    return new Uint8Array(await file.arrayBuffer());
-  } catch { return undefined; }
-}
-
-/** Delete the kept texts that no run needs any more; `wanted` is a JSON list of hashes. */
-async function sweepTexts(wanted) {
-  try {
-    const folder = await texts(false);
-    const keep = new Set(JSON.parse(wanted));
-    for await (const name of folder.keys()) if (!keep.has(name)) await folder.removeEntry(name);
-  } catch { /* none were ever kept */ }
-}
-
-async function textsBytes() {
-  let total = 0;
-  try {
-    for await (const entry of (await texts(false)).values()) total += (await entry.getFile()).size;
-  } catch { /* none were ever kept */ }
-  return total;
 }

@@ -24,8 +24,19 @@ def _model(event):
             "tokenizer": event.get("tokenizer") or {"name": "bytes", "vocabulary": 256, "sha256": ""}, "parameters": event.get("parameters")}
 
 
+def _unsaved(unsaved):
+    state.unsaved = unsaved
+    train.offer_export()
+
+
+def _failed(event):
+    if event.get("code") in ("E-STORE-QUOTA", "E-STORE", "E-STORE-CLOSED", "E-STORE-UNAVAILABLE") and state.model and event.get("reply_to") is None:
+        _unsaved(True)  # a save in the middle of a run: what asked for something else says it beside that
+
+
 def _started(event):
     state.run = event
+    state.unsaved = event.get("run_id") is None
     state.model = _model(event)
     stats.run(event)
     text("run-title", event.get("name") or "Training")
@@ -96,6 +107,7 @@ def _understood(event):
 
 def _saved(event):
     state.saved = event
+    _unsaved(False)
     keeping.ask()
     if state.busy():
         el("train-progress").title = "Saved at step " + fmt.count(event.get("step"))
@@ -116,6 +128,7 @@ def _stopped(event):
     if not state.run and not state.step and reason not in ("nonfinite", "spike", "error"):  # stopped before it began: there is nothing to say of it
         return train.welcome()
     had_steps = state.step is not None
+    _unsaved(not event.get("saved", True) and had_steps)
     loss = event.get("validation_loss_nats")
     stats.validation(loss, _bits(state.run or {}, loss))
     stats.nothing_left()
@@ -155,6 +168,7 @@ def _opened(event):
     if state.busy() and state.phase != "starting":
         return  # an import finished while another run trains: it is in the list, the chart stays
     state.run = event
+    state.unsaved = False
     stats.reset()
     stats.run(event)
     bridge.showHistory()
@@ -184,5 +198,5 @@ def _opened(event):
 def start():
     for kind, handler in (("started", _started), ("step", _stepped), ("eval", stats.evaluation), ("sample", stats.sample),
                           ("saved", _saved), ("paused", _paused), ("resumed", _resumed), ("stopped", _stopped), ("opened", _opened),
-                          ("recovered", _recovered)):
+                          ("recovered", _recovered), ("failed", _failed)):
         wire.on(kind, handler)

@@ -8,6 +8,7 @@ run = None  # the last `started` or `opened` event
 step = None  # the last `step` event of that run
 model = None  # {run_id, name, step, tokenizer, parameters}: what Write would use
 lost = False  # the worker has ended and was not started again yet
+unsaved = False  # the last save of what is live failed, or there is no place for one
 saved = None  # {run_id, step} of the last save of that run
 tuning = False  # a tune is going
 improving = False  # an improvement is going

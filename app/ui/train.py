@@ -37,6 +37,7 @@ def enter(phase, status=None):
     js.document.body.dataset.phase = phase
     for name in ("start", "cancel", "resume", "pause", "stop", "write", "extend-box", "again"):
         show("train-" + name, name in VISIBLE[phase] and (name != "extend-box" or phase != "ended" or can_go_on(state.run)))
+    offer_export()
     show("run-lead", phase in ("idle", "queued"))
     corpus.lock(state.busy())
     bridge.setBusy(state.busy())
@@ -45,6 +46,16 @@ def enter(phase, status=None):
         status_line.put(status)
     status_line.title()
     state.changed()
+
+
+def offer_export():
+    """What is in memory can be taken out while its newest state is in no save."""
+    show("train-export", state.unsaved and bool(state.model) and state.phase in ("running", "pausing", "paused", "ended"))
+
+
+def _export(event):
+    notices.clear("train")
+    wire.send("runs.export_live", {}, "train")
 
 
 def can_go_on(run):
@@ -134,6 +145,7 @@ def begin(fields):
 
 def _fresh():
     state.run = state.step = state.saved = None
+    state.unsaved = False
     notices.notice("run", "")
     stats.reset()
     bridge.chart.reset(recipe.steps() or 1)
@@ -269,7 +281,7 @@ def worker_lost():
 
 def start():
     for name, handler in (("start", press), ("cancel", _cancel), ("pause", _pause), ("resume", _resume), ("stop", _stop),
-                          ("extend", _extend), ("again", press), ("write", lambda event: tabs.go("write", focus=True))):
+                          ("extend", _extend), ("again", press), ("export", _export), ("write", lambda event: tabs.go("write", focus=True))):
         on("train-" + name, "click", handler)
     wire.on("ready", _ready)
     state.watch(status_line.idle)

@@ -188,6 +188,7 @@ class StoreError(PostTrainError):
         "E-STORE": "the place where runs are kept reported an error",
         "E-STORE-UNAVAILABLE": "this browser gives the page no place to keep runs",
         "E-STORE-CLOSED": "a run was used after it was closed, or a save has since replaced what was being read",
+        "E-STORE-GONE": "the saves of a run in use were removed from outside; it was saved anew",
     }
 
 

@@ -56,6 +56,7 @@ REQUESTS: dict[str, dict[str, str]] = {
     "runs.compare": {"run_ids": LIST + "!"},
     "runs.delete": {"run_id": TEXT + "!"},
     "runs.export": {"run_id": TEXT + "!", "format": TEXT, "matrices": TEXT},
+    "runs.export_live": {"format": TEXT, "matrices": TEXT},
     "runs.history": {"run_id": TEXT + "!"},
     "runs.import": {"name": TEXT, "buffer": BUFFER + "!"},
     "runs.import_files": {"names": LIST + "!", "files": FILES + "!"},

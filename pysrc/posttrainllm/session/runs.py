@@ -14,6 +14,7 @@ from ..model.config import GPTConfig
 from ..model.live import RESERVE_BYTES
 from ..model.program import Program
 from ..model.saving import PLAIN, Saving
+from ..store import renewal
 from ..store.bits import bytes_per_token
 from ..store.checkpoint import Checkpoint
 from ..store.runs import Run, RunInfo
@@ -47,6 +48,11 @@ class Runs:
         return self._session.host.store
 
     @property
+    def held(self) -> Run | None:
+        """The run that is held open."""
+        return self._held
+
+    @property
     def held_id(self) -> str | None:
         """Id of the run that is held open."""
         return self._held.id if self._held else None
@@ -76,12 +82,17 @@ class Runs:
             self._held.close()
             self._held = None
 
-    def save(self, trainer) -> bool:
-        """Save the live run now; False where there is no place to keep it. Raises StoreError; the last save is unharmed."""
+    async def save(self, trainer) -> bool:
+        """Save the live run now; False where there is no place to keep it. Raises StoreError; the last save is unharmed. Where its
+        saves were removed behind its back, it is held anew, and that is told."""
         if self._held is None:
             return False
-        began = time.perf_counter()
-        nbytes_ = self._held.save(checkpoint_of(trainer, self._held.name, self._held.created or None))
+        began, before = time.perf_counter(), self._held
+        self._held, nbytes_, told = await renewal.save(self.store, before, checkpoint_of(trainer, before.name, before.created or None))
+        if told is not None:
+            self._session.improving.records.forget()
+            await self._session.keep_text(trainer.corpus if isinstance(trainer.corpus, Corpus) else self._session.corpus)
+            self._session.fail(told)
         self._session.emit(
             "saved", run_id=self._held.id, step=trainer.step, bytes=nbytes_, seconds=time.perf_counter() - began, at=self.store.clock()
         )

@@ -170,7 +170,12 @@ class Training(Job):
             self._session.fail(error)
 
     async def _keep(self) -> bool:
-        return self._session.runs.save(self.trainer)
+        runs = self._session.runs
+        held = runs.held
+        saved = await runs.save(self.trainer)
+        if runs.held is not held and self._kept is not None:
+            self._kept = runs.snapshots_kept()
+        return saved
 
     def _say_stopped(self, reason: str, message: str, saved: bool) -> None:
         """The last event of a run; `saved` is whether its last step is in the file system."""

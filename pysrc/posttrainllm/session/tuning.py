@@ -14,6 +14,7 @@ from ..data.corpus import Corpus
 from ..dims import ELEMENT_BYTES, product
 from ..errors import ConfigError, DataError, StoreError
 from ..model.lora import TARGETS, LoRAConfig, shapes
+from ..store import renewal
 from ..store.runs import Run
 from ..train.settings import training_settings
 from ..train.state import checkpoint_of, trainer_of
@@ -233,7 +234,9 @@ class Tuning(Job):
         if self._held is None:
             return False
         began = time.perf_counter()
-        nbytes = self._held.save(self.checkpoint())
+        self._held, nbytes, told = await renewal.save(self._session.adapters.store, self._held, self.checkpoint())
+        if told is not None:
+            self._session.fail(told)
         self._emit("saved", adapter_id=self._held.id, step=self.trainer.step, bytes=nbytes, seconds=time.perf_counter() - began)
         return True
 

@@ -97,6 +97,7 @@ class OpfsVolume:
 
     def __init__(self, directory: Any, new_bytes: Any, patience_seconds: float = 2.0):
         self._directory, self._new_bytes, self._patience_seconds = directory, new_bytes, patience_seconds
+        self._name = ""  # of the directory in the root, where it is known
         self._staging: Any = None
 
     @classmethod
@@ -117,7 +118,14 @@ class OpfsVolume:
                 "leave private browsing, or export the run before closing the tab",
                 code="E-STORE-UNAVAILABLE",
             ) from error
-        return cls(found, js.Uint8Array.new)
+        volume = cls(found, js.Uint8Array.new)
+        volume._name = directory
+        return volume
+
+    async def _present(self) -> None:
+        """The directory anew: a browser that took a page's storage away took the one that there was."""
+        if self._name:
+            self._directory = (await OpfsVolume.open(self._name))._directory
 
     @property
     def staging(self) -> Any:
@@ -127,6 +135,7 @@ class OpfsVolume:
 
     async def list_runs(self) -> list[str]:
         found = []
+        await self._present()
         with _as_store_errors("saved runs"):
             async for name in self._directory.keys():  # a JavaScript iterator, not a dict
                 if is_run_id(name):
@@ -135,6 +144,7 @@ class OpfsVolume:
 
     async def open_run(self, run_id: str, create: bool = False) -> OpfsFolder:
         place = f"run {check_run_id(run_id)}"
+        await self._present()
         with _as_store_errors(place, run_id):
             folder = await self._directory.getDirectoryHandle(run_id, create=create)
         files: dict[str, OpfsFile] = {}

@@ -55,6 +55,11 @@ class Run:
         return text(self._facts, "created")
 
     @property
+    def generation(self) -> int:
+        """Of its newest save, as far as it was seen; 0 before there is one."""
+        return self._slots.generation
+
+    @property
     def recovered(self) -> str:
         """A sentence where `load` found one of the two saves damaged and opened the other; else empty."""
         return self._slots.recovered
@@ -204,6 +209,10 @@ class RunStore:
         if run_id in self.opened:
             raise StoreBusyError(f"run {run_id}", "it is opened once", "it is open already", "use that one or close it")
         return await self._open(run_id)
+
+    async def hold(self, run_id: str) -> Run:
+        """Hold the run of that id, which is made where it is not there."""
+        return await self._open(run_id, create=True)
 
     async def rename(self, run_id: str, name: str) -> None:
         async with self.held(run_id) as run:

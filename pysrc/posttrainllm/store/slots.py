@@ -144,6 +144,11 @@ class Slots:
         self._current: tuple[str, Page] | None = None  # newest slot whose payload was seen to pass its checksum
         self.recovered = ""  # a sentence, where one save was damaged and the other is used
 
+    @property
+    def generation(self) -> int:
+        """Of the newest save that was loaded or written here; 0 before."""
+        return self._current[1].generation if self._current is not None else 0
+
     def load(self) -> tuple[Payload, Mapping[str, Any]]:
         """(payload, summary) of the newest save that passes its checksums.
 
