@@ -71,7 +71,7 @@ def build(place, settings):
         words = "It ends " + draw.plain(round(own, 4)) + " from the best. With half the peak it would be " + draw.plain(round(less, 4)) + ", with twice the peak " + draw.plain(round(more, 4)) + ". "
         if less < 0.8 * own:
             say(words + "Too hot.")
-        elif more < 0.8 * own:
+        elif more < 0.8 * own or own > 1:
             say(words + "Too cold.")
         else:
             say(words + "About right.")
