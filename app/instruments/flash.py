@@ -28,7 +28,7 @@ def build(place, settings):
     picture.appendChild(draw.svg("text", "keys", "name", x=20, y=14))
     marker = draw.svg("text", "◂ query", "slope", x=24 + SIDE, y=0)
     picture.appendChild(marker)
-    table = make("p", cls="prose")
+    table = make("p", cls="instrument-said")
     place.appendChild(table)
     say = draw.said(place)
 

@@ -69,15 +69,15 @@ def build(place, settings):
         kept, shown = halve(gradient * scale)
         for bit, digit in zip(bits, shown):
             bit.textContent = digit
-        words = "The gradient " + small(gradient) + (", scaled to " + small(gradient * scale) if now["scale"] else "")
+        words = "The gradient " + small(gradient) + (", scaled to " + small(gradient * scale) + "," if now["scale"] else "")
         if kept is None:
-            say(words + ", is too large for f16: infinite. The step is skipped and the scale halved.")
+            say(words + " is too large for f16: infinite. The step is skipped and the scale halved.")
         elif kept == 0:
-            say(words + ", is too small for f16: it becomes 0 and is lost. Scale it up.")
+            say(words + " is too small for f16: it becomes 0 and is lost. Scale it up.")
         else:
             off = abs(kept / scale / gradient - 1)
             left = " Exponent 0: fewer digits are left down here." if shown[1:6] == "00000" else ""
-            say(words + ", comes back as " + small(kept / scale) + ", " + draw.plain(round(100 * off, 3)) + " % off." + left)
+            say(words + " comes back as " + small(kept / scale) + ", " + draw.plain(round(100 * off, 3)) + " % off." + left)
 
     def change(name):
         def moved(value):

@@ -5,7 +5,7 @@ import lesson_draw as draw
 from dom import button, make
 
 WAYS = (
-    ("loops", "Plain loops"), ("tiled", "In tiles"), ("simd", "SIMD"), ("threads", "Threads"), ("gpu", "GPU"),
+    ("loops", "Loops"), ("tiled", "In tiles"), ("simd", "SIMD"), ("threads", "Threads"), ("gpu", "GPU"),
 )  # fmt: skip
 START = """
 import json
@@ -44,7 +44,7 @@ try:
         _machine.replay(_tape)
         await _machine.download_async(address(_y), 4)
         _seconds = min(_seconds, (time.perf_counter() - _start) / _turns)
-    _what = _machine.description + (", played by the processor" if _machine.software else "")
+    _what = _machine.description.replace("WebGPU, ", "") + (", played by the processor" if _machine.software else "")
 finally:
     _machine.close()
 """
@@ -59,7 +59,7 @@ def code(way, n):
     if way == "loops":
         return start + "_seconds, _what = _race.naive(_n, 2), 'one result after another'" + END
     if way == "tiled":
-        return start + "_seconds, _what = _race.tiled(_n, 3), 'squares of 64, JavaScript'" + END
+        return start + "_seconds, _what = _race.tiled(_n, 3), 'squares of 64, 4 by 4 sums at a time'" + END
     if way == "simd":
         return start + ENGINE.replace("{threads}", "1") + END
     if way == "threads":
@@ -71,6 +71,7 @@ def build(place, settings):
     n = int(settings.get("size", "512"))
     rates = [0.0] * len(WAYS)
     told = [""] * len(WAYS)
+    state = {"gpu": ""}
     update = draw.bars(place, [("", 0, "") for _ in WAYS])
     say = draw.said(place)
 
@@ -84,7 +85,7 @@ def build(place, settings):
             done = [(rate, name) for (_, name), rate in zip(WAYS, rates) if rate]
             if rates[0] and len(done) > 1:
                 rate, name = max(done)
-                say(name + " won: " + fmt.significant(rate / rates[0], 2) + " times as fast as plain loops. Billions of operations a second, a product of " + str(n) + " by " + str(n) + ".")
+                say(name + " won: " + fmt.significant(rate / rates[0], 2) + " times as fast as plain loops. Billions of operations a second, a product of " + str(n) + " by " + str(n) + "." + state["gpu"])
             return
         say("Now running: " + WAYS[at][1] + " …")
         draw.ask("race", code(WAYS[at][0], n), lambda event: came(at, event))
@@ -99,6 +100,8 @@ def build(place, settings):
         else:
             rates[at] = 2 * n * n * n / event["seconds"] / 1e9
             told[at] = fmt.significant(rates[at], 3)
+            if WAYS[at][0] == "gpu":
+                state["gpu"] = " The GPU is " + event["what"] + "."
         show()
         run(at + 1)
 
