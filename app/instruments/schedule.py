@@ -55,7 +55,7 @@ def build(place, settings):
         picture.appendChild(draw.svg("text", name, "name", x=8, y=bottom - HIGH + 4))
     picture.appendChild(draw.svg("text", "step " + str(STEPS), "name", x=LEFT + WIDE, y=265, text_anchor="end"))
     curves = (draw.svg("path", cls="curve first"), draw.svg("path", cls="curve second"))
-    peak_said = draw.svg("text", cls="name", x=LEFT + WIDE, y=30, text_anchor="end")
+    peak_said = draw.svg("text", cls="name", x=LEFT + WIDE, y=14, text_anchor="end")
     for part in curves + (peak_said,):
         picture.appendChild(part)
     place.appendChild(picture)
