@@ -13,7 +13,7 @@ while time.perf_counter() < _until:
         _count += 1
 json.dumps({"count": _count})
 """
-BARS = 60
+BARS = 120
 
 
 def build(place, settings):
@@ -21,7 +21,7 @@ def build(place, settings):
     place.appendChild(picture)
     bars = []
     for at in range(BARS):
-        bar = draw.svg("rect", cls="frame", x=8 * at, y=88, width=6, height=2)
+        bar = draw.svg("rect", cls="frame", x=4 * at, y=88, width=3, height=2)
         picture.appendChild(bar)
         bars.append(bar)
     say = draw.said(place)
