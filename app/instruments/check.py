@@ -86,7 +86,7 @@ def build(place, settings):
         for i, cells in enumerate(rows):
             apart = abs(claims[i] - slopes[i])
             worst = max(worst, apart)
-            for cell, words in zip(cells, (draw.plain(round(now["x"][i], 1)), short(claims[i]), short(slopes[i]), short(apart))):
+            for cell, words in zip(cells, (fmt.fixed(now["x"][i], 1), short(claims[i]), short(slopes[i]), short(apart))):
                 cell.textContent = words
             cells[3].className = "gate-broken" if apart > TOLERANCE else "gate-kept"
         words = "no number is more than a millionth apart here." if worst <= TOLERANCE else "the largest difference is " + short(worst) + ", where a millionth is allowed."
@@ -114,8 +114,8 @@ def build(place, settings):
             say("Not this one. " + FAULTS[chosen])
 
     draw.knob(place, "Version", 0, 4, 1, 0, set_("version", int), lambda number: NAMES[int(number)])
-    draw.knob(place, "First score", -4, 4, 0.5, now["x"][0], score(0))
-    draw.knob(place, "Third score", -4, 4, 0.5, now["x"][2], score(2))
+    draw.knob(place, "First score", -4, 4, 0.5, now["x"][0], score(0), lambda number: fmt.fixed(number, 1))
+    draw.knob(place, "Third score", -4, 4, 0.5, now["x"][2], score(2), lambda number: fmt.fixed(number, 1))
     draw.knob(place, "Step", 1, 14, 1, now["power"], set_("power", int), lambda number: "10^-" + str(int(number)))
     row = make("div", cls="row")
     row.appendChild(button("This one is right", call))

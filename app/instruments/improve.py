@@ -1,5 +1,6 @@
 """Three candidates, measured in the lesson's cells, before a gate whose bounds are knobs."""
 
+import fmt
 import lesson_draw as draw
 from dom import make
 
@@ -11,10 +12,10 @@ CANDIDATES = (
 )
 # What is asked, knob's label, low, high, step, its usual value, whether more is better.
 BOUNDS = (
-    ("gain", "Least gain on held-out", 0.0, 8.0, 0.1, 0.1, True),
-    ("above", "Most above normal text", 0.0, 6.0, 0.1, 1.0, False),
-    ("base", "Most rise of old text", 0.0, 4.0, 0.05, 0.05, False),
-    ("worst", "Most rise of a passage", 0.0, 4.0, 0.1, 0.4, False),
+    ("gain", "Gain, least", 0.0, 8.0, 0.1, 0.1, True),
+    ("above", "Above, most", 0.0, 6.0, 0.1, 1.0, False),
+    ("base", "Old text, most", 0.0, 4.0, 0.05, 0.05, False),
+    ("worst", "Passage, most", 0.0, 4.0, 0.1, 0.4, False),
 )
 
 
@@ -34,7 +35,7 @@ def broken(candidate, bounds):
 def build(place, settings):
     bounds = {bound[0]: bound[5] for bound in BOUNDS}
     box = make("div", cls="lens-box", tabindex="0", role="region", aria_label="Candidates and their figures")
-    table = make("table", cls="gate-table")
+    table = make("table", cls="gate-table wide")
     head = make("tr")
     for words in ("candidate", "gain on held-out", "above normal text", "rise of old text", "worst passage", "gate"):
         head.appendChild(make("th", words))
@@ -45,7 +46,7 @@ def build(place, settings):
         line.appendChild(make("th", candidate[0]))
         found = figures(candidate)
         for name in ("gain", "above", "base", "worst"):
-            cells[name] = make("td", ("+" if found[name] > 0 and name != "gain" else "") + draw.plain(round(found[name], 2)))
+            cells[name] = make("td", ("+" if found[name] > 0 and name != "gain" else "") + fmt.fixed(found[name], 3))
             line.appendChild(cells[name])
         cells["gate"] = make("td")
         line.appendChild(cells["gate"])
@@ -75,5 +76,5 @@ def build(place, settings):
         return moved
 
     for name, label, low, high, step, usual, _ in BOUNDS:
-        draw.knob(place, label, low, high, step, usual, set_(name), lambda value: draw.plain(round(value, 2)))
+        draw.knob(place, label, low, high, step, usual, set_(name), lambda value: fmt.fixed(value, 2))
     show()

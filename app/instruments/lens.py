@@ -1,5 +1,6 @@
 """What a model would say after each position, layer by layer: the open one, or a tiny one that learns for a moment. Setting: text."""
 
+import fmt
 import lesson_draw as draw
 from dom import button, empty, make
 
@@ -8,14 +9,14 @@ import json
 _text, _own = {text!r}, None
 if model is None:
     _own = pt.GPT.create("tiny", seed=42)
-    for _ in pt.train(_own, pt.Corpus.shakespeare(), steps=150, warmup_steps=20):
+    for _ in pt.train(_own, pt.Corpus.shakespeare(), steps=400, warmup_steps=20):
         pass
 _found = await pt.study.logit_lens_async(_own or model, list((_own or model).tokenizer.encode(_text))[:24], top=3)
 if _own is not None:
     _own.close()
 json.dumps({{"rows": _found.layers, "labels": _found.labels, "guesses": [[_row[0] for _row in _layer] for _layer in _found.top_labels],
             "shares": _found.top_probability[:, :, 0].round(3).tolist(), "came": (_found.rank == 0).tolist(), "losses": [round(float(_each), 2) for _each in _found.loss_nats],
-            "what": "the open model" if _own is None else "a tiny model after 150 steps, since none is open"}})
+            "what": "the open model" if _own is None else "a tiny model after 400 steps, since none is open"}})
 """
 
 
@@ -78,11 +79,11 @@ def build(place, settings):
         for layer, name in enumerate(found["rows"]):
             parts.append(name.replace("blocks.", "block ") + " " + clear(found["guesses"][layer][state["at"]]) + " (" + draw.percent(found["shares"][layer][state["at"]]) + ")")
         before = "".join([clear(letter) for letter in found["labels"][: state["at"] + 1]])
-        losses = ", ".join([draw.plain(loss) for loss in found["losses"]])
+        losses = ", ".join([fmt.fixed(loss, 2) for loss in found["losses"]])
         say("In " + found["what"] + ", after “" + before + "”: " + ", ".join(parts) + ". Loss of the whole text by layer, in nats: " + losses + ".")
 
     def ask(event=None):
-        say("Asking …")
+        say("Asking … (where no model is open, a tiny one learns first: some seconds)")
         draw.ask("lens", CODE.format(text=str(field.value) or " "), told)
 
     row.appendChild(button("Look", ask))

@@ -2,6 +2,7 @@
 
 import math
 
+import fmt
 import lesson_draw as draw
 
 ANGLES = (10, 65, 125, 190, 245, 305)
@@ -80,7 +81,7 @@ def build(place, settings):
             miss.setAttribute(key, str(value))
         dot.setAttribute("cx", str(ex))
         dot.setAttribute("cy", str(ey))
-        update([("feature " + str(which + 1), amounts.get(which, 0) / 2, draw.plain(round(amounts.get(which, 0), 2))) for which in range(len(ANGLES))])
+        update([("feature " + str(which + 1), amounts.get(which, 0) / 2, fmt.fixed(amounts.get(which, 0), 2)) for which in range(len(ANGLES))])
         left = (x - px) * (x - px) + (y - py) * (y - py)
         share = 1 - left / (x * x + y * y)
         used = len([each for each in amounts.values() if each > 0.005])
@@ -94,6 +95,6 @@ def build(place, settings):
         return moved
 
     draw.knob(place, "Angle", 0, 355, 5, now["angle"], set_("angle", float), lambda value: str(int(value)) + "°")
-    draw.knob(place, "Length", 0.2, 2, 0.1, now["length"], set_("length", float), lambda value: draw.plain(round(value, 1)))
+    draw.knob(place, "Length", 0.2, 2, 0.1, now["length"], set_("length", float), lambda value: fmt.fixed(value, 1))
     draw.knob(place, "Features (k)", 1, 2, 1, now["k"], set_("k", int))
     show()

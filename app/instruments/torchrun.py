@@ -83,6 +83,6 @@ def build(place, settings):
     row.appendChild(go)
     place.appendChild(row)
     draw.knob(place, "Workers", 0, 3, 1, 1, workers_moved, lambda value: str(2 ** int(value)))
-    draw.knob(place, "The model is", 0, 1, 1, 0, shared_moved, lambda value: "shared out" if value else "in each")
+    draw.knob(place, "The model is", 0, 1, 1, 0, shared_moved, lambda value: "shared" if value else "in each")
     say = draw.said(place)
     show()
