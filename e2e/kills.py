@@ -14,6 +14,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import ClassVar
 
 from playwright.sync_api import Page, Playwright
 
@@ -26,7 +27,10 @@ START_SECONDS = 60
 class Chromium:
     """One start of the browser on a profile; `page` is its one tab. `kill` and `close` end it; a profile is used by one at a time."""
 
+    living: ClassVar[list[Chromium]] = []  # what a test that fails leaves behind
+
     def __init__(self, playwright: Playwright, profile: Path) -> None:
+        self._browser = None
         port = profile / "DevToolsActivePort"
         port.unlink(missing_ok=True)
         program = launch_options().get("executable_path") or playwright.chromium.executable_path
@@ -34,6 +38,7 @@ class Chromium:
             [program, *FLAGS, *QUIET, f"--user-data-dir={profile}", "about:blank"],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
+        Chromium.living.append(self)
         end = time.monotonic() + START_SECONDS
         while not (port.exists() and port.read_text().count("\n")):
             assert time.monotonic() < end and self._process.poll() is None, "Chromium does not start on this profile"
@@ -45,11 +50,14 @@ class Chromium:
 
     def kill(self) -> None:
         """SIGKILL to every process of it."""
+        if self in Chromium.living:
+            Chromium.living.remove(self)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         with contextlib.suppress(Exception):  # it is gone already
-            self._browser.close()
+            if self._browser is not None:
+                self._browser.close()
 
     def close(self) -> None:
         """As a person quits it."""

@@ -49,7 +49,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.endurance]
 
 @pytest.fixture
 def profile(tmp_path):
-    return fresh(tmp_path / "profile")
+    yield fresh(tmp_path / "profile")
+    for chromium in list(Chromium.living):
+        chromium.kill()
 
 
 @pytest.fixture
