@@ -1,5 +1,6 @@
 """Trouble in a run: leaps of the loss and numbers that are not finite, and the way back to the last good state."""
 
+import asyncio
 import math
 import struct
 
@@ -168,6 +169,22 @@ def test_a_leap_is_trouble_too():
             back.append(report)
     assert [each.reason for each in back] == ["spike"] and "leapt up" in back[0].what
     assert report.reason == "finished"
+
+
+def test_a_state_on_its_way_up_is_none_to_go_back_to():
+    """The losses climb for twenty steps before they are a leap; an evaluation in between, though finite, is not copied."""
+
+    def kept_at(climb):
+        trainer = trainer_of()
+        guard = Guard(trainer)
+        for at, loss in enumerate([2.0] * 60 + climb):
+            guard.look([StepReport(at + 1, loss, 1.0, 1e-3, 1, 0.1, 0.0)])
+        asyncio.run(guard.keep(EvalReport(len(climb) + 60, 2.5, False, 0.1, 3.6)))
+        guard.trouble = "spike", "it leapt"
+        return asyncio.run(guard.go_back())
+
+    assert kept_at([2.05] * 10) is not None
+    assert kept_at([2.4, 2.5, 2.5, 2.6, 2.6, 2.6, 2.7, 2.7, 2.7, 2.8]) is None
 
 
 def test_without_room_for_a_copy_it_stops_as_ever(monkeypatch):

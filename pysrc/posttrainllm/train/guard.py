@@ -4,7 +4,8 @@ The rule for a leap: the mean of the last MEAN losses stands above the lowest su
 LEAST_NATS, and by more than SPREADS standard deviations of single losses there. Losses only: a large gradient norm is clipped and does no
 harm by itself. A leap lasts for several steps; one odd batch moves a mean of ten little.
 
-The good state is a copy of weights and moments, taken at evaluations that gave a finite loss, where it fits MOST_COPY_BYTES. A run goes
+The good state is a copy of weights and moments, taken at evaluations that gave a finite loss while the losses were not on their way up, where it fits
+MOST_COPY_BYTES. A run goes
 back at most MOST_RETURNS times, each time with its learning rate times RATE_FACTOR; then, or without a copy, it stops. With the setting
 on_trouble "stop" it goes back to the copy and stops there, so that what is saved is good.
 """
@@ -69,6 +70,11 @@ class Guard:
                 elif self.trouble is None and (leap := self.leap()) is not None:
                     self.trouble = "spike", self._leapt(report, *leap)
 
+    def _climbing(self) -> bool:
+        """Whether the losses are on their way up already: such a state is none to go back to."""
+        losses = list(self._losses)
+        return len(losses) >= 2 * MEAN and sum(losses[-MEAN:]) / MEAN > _lowest(losses[:-MEAN])[0] + LEAST_NATS / 3
+
     def leap(self) -> tuple[float, float] | None:
         """(mean of the last losses, lowest mean before) where the rule at the top says that the loss leapt up; else None."""
         losses = list(self._losses)
@@ -76,9 +82,7 @@ class Guard:
             return None
         last = sum(losses[-MEAN:]) / MEAN
         before = losses[:-MEAN]
-        means = [sum(before[at : at + MEAN]) / MEAN for at in range(len(before) - MEAN + 1)]
-        lowest = min(means)
-        at = means.index(lowest)
+        lowest, at = _lowest(before)
         spread = statistics.pstdev(before[at : at + MEAN])
         return (last, lowest) if last - lowest > max(LEAST_NATS, SPREADS * spread) else None
 
@@ -93,7 +97,7 @@ class Guard:
     async def keep(self, report: EvalReport) -> None:
         """Copy the state of this step, where its loss is finite and the copy has room."""
         trainer, model = self._trainer, self._trainer.model
-        if not math.isfinite(report.validation_loss_nats) or self.trouble is not None:
+        if not math.isfinite(report.validation_loss_nats) or self.trouble is not None or self._climbing():
             return
         if trainer.ahead and self._good is not None and trainer.step - self._good.step < COPY_STEPS:
             return
@@ -147,6 +151,13 @@ class Guard:
             return f"{_ended(what)} No copy of an earlier state was kept: open the last save, and go on with a lower learning rate."
         tried = f" It was tried {self.returns} times with a lower rate." if self.returns else ""
         return f"{_ended(back.what)} The run is back at step {back.step:,}, where all was well, and stopped there.{tried} Go on with a lower learning rate, or look at the text."
+
+
+def _lowest(losses: list[float]) -> tuple[float, int]:
+    """The lowest mean of MEAN losses in a row, and where they begin."""
+    means = [sum(losses[at : at + MEAN]) / MEAN for at in range(len(losses) - MEAN + 1)]
+    lowest = min(means)
+    return lowest, means.index(lowest)
 
 
 def _ended(what: str) -> str:
