@@ -83,3 +83,30 @@ def test_hostile_words_stay_words_and_no_request_leaves_the_origin(open_page):
     assert len(asked) > 50 and not elsewhere, elsewhere
     assert number(page, "step") == 200
     phase(page, "ended")
+
+
+def test_names_tags_and_notes_of_runs_stay_words(open_page):
+    """In the list, the offer to go on, the comparison, the questions, the sentences and the titles."""
+    base = {"step": 800, "steps": 1000, "preset": "medium", "parameters": 842496, "bytes": 10_100_000, "resumable": True, "validation_loss_nats": 1.8}
+    marks = {"tags": [HOSTILE[:30]], "note": HOSTILE}
+    runs = [{"run_id": run_id, "name": f"{HOSTILE} {run_id}", "updated": 1_790_000_000, "marks": marks, "note": HOSTILE, **base} for run_id in "ab"]
+    page = open_page(fake={"runs": runs, "hold": 805, "notes": [HOSTILE]})
+    expect(page.locator("#resume-offer-text")).to_contain_text(HOSTILE)
+    page.click("#tab-runs")
+    expect(page.locator("#runs-list h2").first).to_have_text(f"{HOSTILE} a")
+    for run_id in "ab":
+        page.check(f"#run-{run_id}-pick")
+    page.click("#beside-go")
+    page.wait_for_selector("#beside-chart canvas")
+    expect(page.locator("#beside-legend")).to_contain_text(HOSTILE)
+    page.click("#run-b-delete")
+    expect(page.locator("#run-b .question")).to_contain_text(f"Delete “{HOSTILE} b”")
+    page.click("#run-b-keep")
+    page.click("#run-b-rename")
+    expect(page.locator("#run-b-name")).to_have_value(f"{HOSTILE} b"[:200])
+    page.keyboard.press("Escape")
+    page.click("#run-a-open")
+    phase(page, "ended")
+    expect(page.locator("#run-title")).to_have_text(f"{HOSTILE} a")
+    assert "<" not in page.title()
+    assert page.evaluate("document.body.dataset.hurt ?? document.querySelectorAll('img[src=x]').length") == 0
