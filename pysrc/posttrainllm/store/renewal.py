@@ -21,7 +21,7 @@ async def save(store: RunStore, run: Run, checkpoint: Checkpoint) -> tuple[Run, 
 
     Raises as `Run.save` does; a run that could not be held anew is closed then, and says so when it is used.
     """
-    fault = None
+    fault, before = None, run.newest
     try:
         written = run.save(checkpoint)
     except StoreQuotaError:
@@ -31,9 +31,11 @@ async def save(store: RunStore, run: Run, checkpoint: Checkpoint) -> tuple[Run, 
     if not await is_gone(store, run):
         if fault is not None:
             raise fault
+        await require_kept(store, run, before)
         return run, written, None
     run = await renewed(store, run)
     written = run.save(checkpoint)
+    await require_kept(store, run, None)
     told = StoreError(
         f"run {run.name}", "what is saved stays until you delete it", "it was removed, by the browser or by hand",
         f"it is saved anew, from step {checkpoint.step:,}; export it to be safe", code="E-STORE-GONE",
@@ -42,13 +44,25 @@ async def save(store: RunStore, run: Run, checkpoint: Checkpoint) -> tuple[Run, 
 
 
 async def is_gone(store: RunStore, run: Run) -> bool:
-    """Whether a reader would not find the newest save of an open run. Reads two pages a file."""
+    """Whether the files of an open run are in no folder any more."""
     try:
         heads = await store.volume.peek(run.id)
     except StoreMissingError:
         return True
+    return not any(name in heads for name in SLOT_FILES)
+
+
+async def require_kept(store: RunStore, run: Run, before: tuple | None) -> None:
+    """Raise StoreQuotaError where a reader would not find the newest save of an open run: a browser without room (Chromium, in a private
+    window) takes writes that it then drops. The save before, `run.newest` as it was then, counts again, and is not written over."""
+    heads = await store.volume.peek(run.id)
     pages = [decode_page(heads[name][1][:PAGE_BYTES]) for name in SLOT_FILES if name in heads]
-    return max((page.generation for page in pages), default=0) < run.generation
+    if max((page.generation for page in pages), default=0) < run.generation:
+        run.newest = before
+        raise StoreQuotaError(
+            f"saving run {run.name}", "the browser has room for the save", "it took it and did not keep it",
+            "delete a run or free disk space; the save before this one is unharmed",
+        )  # fmt: skip
 
 
 async def renewed(store: RunStore, run: Run) -> Run:

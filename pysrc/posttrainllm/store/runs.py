@@ -55,6 +55,15 @@ class Run:
         return text(self._facts, "created")
 
     @property
+    def newest(self) -> tuple | None:
+        """Which slot holds the newest save, and its page, as far as it was seen; to be put back where a save turns out not to be kept."""
+        return self._slots.newest
+
+    @newest.setter
+    def newest(self, value: tuple | None) -> None:
+        self._slots.newest = value
+
+    @property
     def generation(self) -> int:
         """Of its newest save, as far as it was seen; 0 before there is one."""
         return self._slots.generation

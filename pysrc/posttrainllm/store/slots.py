@@ -141,13 +141,13 @@ class Slots:
     def __init__(self, folder: Folder, place: str):
         self.folder, self._place = folder, place
         self.epochs = dict.fromkeys(SLOT_FILES, 0)
-        self._current: tuple[str, Page] | None = None  # newest slot whose payload was seen to pass its checksum
+        self.newest: tuple[str, Page] | None = None  # newest slot whose payload was seen to pass its checksum
         self.recovered = ""  # a sentence, where one save was damaged and the other is used
 
     @property
     def generation(self) -> int:
         """Of the newest save that was loaded or written here; 0 before."""
-        return self._current[1].generation if self._current is not None else 0
+        return self.newest[1].generation if self.newest is not None else 0
 
     def load(self) -> tuple[Payload, Mapping[str, Any]]:
         """(payload, summary) of the newest save that passes its checksums.
@@ -176,7 +176,7 @@ class Slots:
             with contextlib.suppress(Exception):  # give the room back; the header is blank already
                 file.truncate(0)
             raise
-        self._current = target, Page("good", generation, length, crc, summary)
+        self.newest = target, Page("good", generation, length, crc, summary)
         self.recovered = ""
         return length
 
@@ -220,8 +220,8 @@ class Slots:
 
     def _find(self) -> tuple[str, Page]:
         """The newest slot that passes both checksums. The payloads are read once for an open run, not at every save."""
-        if self._current is not None:
-            return self._current
+        if self.newest is not None:
+            return self.newest
         pages = {name: self._page(name) for name in SLOT_FILES}
         if any(page.state == "newer" for page in pages.values()):
             raise StoreVersionError(
@@ -236,13 +236,13 @@ class Slots:
         )
         for name in good:
             if self._passes(name, pages[name]):
-                self._current = name, pages[name]
+                self.newest = name, pages[name]
                 if damaged:
                     self.recovered = (
                         f"{self._place}: one of its two saves was cut off or damaged; the other was opened, "
                         f"from step {pages[name].summary.get('step', 'unknown')}."
                     )
-                return self._current
+                return self.newest
             damaged.append(name)
         if damaged:
             raise StoreCorruptError(
