@@ -44,6 +44,8 @@ def first_sentence(path: Path) -> str:
 def _beside(path: Path) -> str:
     """What the header beside a C++ file says, or the op that a kernel or shader is of."""
     header, op = path.with_suffix(".h"), paths.PACKAGE / "ops" / f"{path.stem}.py"
+    if path.suffix == ".wgsl" and not op.exists():
+        op = op.with_name(path.stem.partition("_")[0] + ".py")  # a part of an op's shader
     if path.suffix == ".cpp" and header.exists():
         return first_sentence(header)
     return first_sentence(op) if path.suffix in (".cpp", ".wgsl") and op.exists() else ""
