@@ -7,7 +7,7 @@ import pytest
 from tools import dist, licences, paths, runtime
 
 pytestmark = pytest.mark.native_only(reason="looks at the built site")
-MADE = {"posttrainllm.zip", "site.json", "licences.txt", "precache.json", "codemirror.mjs", "index.html", "_headers"}
+MADE = {"posttrainllm.zip", "site.json", "licences.txt", "sbom.json", "precache.json", "codemirror.mjs", "index.html", "_headers"}
 
 
 @pytest.fixture(scope="module")

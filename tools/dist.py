@@ -118,6 +118,12 @@ def course() -> Files:
     return tree(folder, "learn/")
 
 
+def bill() -> Files:
+    """sbom.json, by the environment's Python, which has CycloneDX's own library."""
+    run([str(venv.python()), "-m", "tools.sbom", str(paths.BUILD / "sbom")], "sbom")
+    return tree(paths.BUILD / "sbom")
+
+
 def contents() -> Files:
     """Everything of the site but precache.json, by address."""
     package = package_zip()
@@ -129,6 +135,7 @@ def contents() -> Files:
         **{name: file for name, file in tree(engine.OUT, "engine/").items() if name.endswith((".mjs", ".wasm"))},
         **third_party(),
         **course(),
+        **bill(),
         f"{runtime.name()}/snapshot.bin": snapshot,
         "posttrainllm.zip": compiled,
         "shakespeare.txt": corpus.TARGET,
