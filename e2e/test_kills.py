@@ -82,7 +82,8 @@ def note(rows: list[dict], kind: str, **found) -> None:
             {"command": "./build.sh test endurance -k kill" if TOTAL == 200 else f"PTL_ENDURANCE=1 PTL_KILLS={TOTAL} pytest e2e/test_kills.py",
              "host": machine.facts(), "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "seed": SEED,
              "planned": KINDS, "kills": {name: len(each) for name, each in of.items()},
-             "in_the_middle_of_a_write": {name: sum(row["inside"] for row in each) for name, each in of.items()},
+             "inside": "save: a slot had no header after the kill, so it was being written; promotion, update: the kill came before the answer",
+             "killed_inside": {name: sum(row["inside"] for row in each) for name, each in of.items()},
              "faults": [row for row in rows if row.get("fault")], "rows": rows}, indent=1,
         ) + "\n"
     )  # fmt: skip
