@@ -248,12 +248,12 @@ def test_each_kind_installs_what_it_runs_on():
     wanted = {
         "native": [check.vulkan, check.test_peers, fuzz.need],
         "pyodide": [check.browser],
-        "browser": [check.test_peers, check.browser],
+        "browser": [check.test_peers, check.firefox, check.browser],
         "endurance": [fuzz.need, fuzz.python, check.browser],
     }
     for kind, actions in wanted.items():
         assert [action for _, action in check.steps([kind])] == actions
-    assert [action for _, action in check.steps([])] == [check.vulkan, check.test_peers, fuzz.need, check.browser]
+    assert [action for _, action in check.steps([])] == [check.vulkan, check.test_peers, fuzz.need, check.firefox, check.browser]
 
 
 def test_without_apt_no_driver_is_asked_for(monkeypatch):

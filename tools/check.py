@@ -35,6 +35,8 @@ def steps(arguments: list[str]) -> list:
         wanted.append(("clang with its sanitizers", fuzz.need))
     if ENDURANCE in kinds:
         wanted.append(("atheris", fuzz.python))
+    if "browser" in kinds:
+        wanted.append(("Firefox", firefox))
     return wanted + ([("Chromium", browser)] if {"browser", "pyodide", LARGE, ENDURANCE} & set(kinds) else [])
 
 
@@ -76,6 +78,11 @@ def browser() -> bool:
         return debian.need("chromium", "fonts-dejavu-core")
     run([str(venv.python()), "-m", "playwright", "install", "chromium"], "playwright")
     return True
+
+
+def firefox() -> bool:
+    """Debian's Firefox for its tests; elsewhere they take the one that is there, or skip and say so."""
+    return on_debian() and debian.need("firefox-esr", "fonts-dejavu-core")
 
 
 def environment() -> dict[str, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tools import downloads, paths, runtime
 
-NOT_SHIPPED = ("@jax-js/jax",)  # only the bench compares with it
+NOT_SHIPPED = ("@jax-js/jax", "axe-core")  # the bench compares with one, a test looks with the other
 INSIDE = """\
 Compiled into the parts above and into posttrainllm's engine, or packed with them:
 CPython and its standard library, in python_stdlib.zip and pyodide.asm.wasm, PSF-2.0, https://docs.python.org/3/license.html

@@ -34,7 +34,7 @@ class Cell:
             row.appendChild(button("Forget all names", self.reset, "quiet-button"))
         else:
             row.appendChild(button("Reset", self.reset, "quiet-button", aria_label="Reset " + label + " to the lesson's code"))
-            row.appendChild(button("To the scratch pad", self.to_scratch, "quiet-button", aria_label="Open " + label + " in the scratch pad"))
+            row.appendChild(button("To the scratch pad", self.to_scratch, "quiet-button", aria_label="To the scratch pad: " + label))
         self.state = make("span", cls="hint", role="status")
         row.appendChild(self.state)
         self.box.appendChild(row)

@@ -52,7 +52,7 @@ def _strength():
 def _item(each):
     """One line of the list; None is the base without an adapter."""
     identity = each["adapter_id"] if each else "none"
-    item = make("li", cls="run-item", id="adapter-item-" + identity)
+    item = make("li", cls="run-item", id="adapter-item-" + identity, role="presentation")  # of a group of radio buttons, not a list
     head = make("div", cls="run-line")
     radio = make("input", type="radio", name="adapter", id="adapter-" + identity, value=identity)
     radio.checked = (_shown.get("chosen") or "none") == identity
