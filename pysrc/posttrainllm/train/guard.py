@@ -166,7 +166,7 @@ def _ended(what: str) -> str:
 
 def _places(model) -> list[tuple[int, int]] | None:
     """(address, bytes) of what a step changes: trained weights and moments. None for a model that is not on an engine of this package."""
-    if not hasattr(model, "machine") or not hasattr(model, "program"):
+    if not hasattr(model.program, "region_bytes"):  # torch_engine's: spread over processes, and kept by its saves
         return None
     layout, sizes = model.program.layout, model.program.region_bytes()
     found = []
