@@ -19,7 +19,7 @@ from posttrainllm.store.checkpoint import Checkpoint
 
 pytestmark = pytest.mark.slow
 STEPS = 900
-LOCKS = "navigator.locks.query().then((locks) => locks.held.map((lock) => lock.name).sort().join())"
+LOCKS = "navigator.locks.query().then((locks) => locks.held.map((lock) => lock.name).filter((name) => name.startsWith('posttrainllm-training')).sort().join())"
 # The browser's own discarding cannot be asked for here: a page that is loaded anew while a run goes is told that it was.
 DISCARD = "if (location.protocol === 'http:' && sessionStorage.getItem('posttrainllm-going')) Object.defineProperty(document, 'wasDiscarded', { value: true });"
 
