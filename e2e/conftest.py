@@ -219,6 +219,16 @@ def train_tiny(page: Page, text: str) -> None:
     phase(page, "ended")
 
 
+def open_again(page: Page) -> None:
+    """Another day: the page is loaded anew, and the run saved last is opened."""
+    page.reload()
+    page.wait_for_selector("#engine.ready")
+    page.click("#tab-runs")
+    quiet(page)
+    page.locator("#runs-list li").first.get_by_role("button", name="Open").click()
+    phase(page, "ended")
+
+
 def rewritten(changes: dict[str, str]) -> Callable[[Route], None]:
     """For `route`: a file of the site with some of its words changed, each of which is there once."""
 

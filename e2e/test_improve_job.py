@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from playwright.sync_api import Page, expect
 
-from e2e.conftest import REAL_MS, phase, quiet, train_tiny
+from e2e.conftest import REAL_MS, open_again, train_tiny
 
 pytestmark = pytest.mark.slow
 
@@ -64,12 +64,7 @@ def test_correct_improve_roll_back_and_reload(open_page, tmp_path):
     expect(page.locator("#version-1 .badge")).to_have_text("on", timeout=REAL_MS)
     assert asked(page, "key") == KEPT
 
-    page.reload()
-    page.wait_for_selector("#engine.ready")
-    page.click("#tab-runs")
-    quiet(page)
-    page.locator("#runs-list li").first.get_by_role("button", name="Open").click()
-    phase(page, "ended")
+    open_again(page)
     page.click("#tab-tune")
     expect(page.locator("#version-1 .badge")).to_have_text("on", timeout=REAL_MS)
     expect(page.locator("#records-lead")).to_contain_text("29 corrections")

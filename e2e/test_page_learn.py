@@ -130,3 +130,21 @@ def test_from_landing_to_a_falling_loss_to_the_first_lesson(open_page):
     expect(page.locator("#lesson h1")).to_have_text(LESSONS[0]["title"])
     page.click("#tab-train")
     phase(page, "ended")
+
+
+NAMES = ("attention", "supporting-cast", "training", "lora", "answers-and-preferences", "continual-learning", "whole-model")
+
+
+@pytest.mark.parametrize(("name", "knob"), [("sampling", 1), *((name, 0) for name in NAMES)])
+def test_a_knob_changes_what_an_instrument_says(open_page, name, knob):
+    """The line in words, not only the knob's own value: a handler that fails would leave it as it was."""
+    page = open_page(fake={}, path=f"#learn/{name}")
+    box = page.locator("#lesson .instrument").first
+    sliders = box.locator(".knob input")
+    expect(sliders.first).to_be_attached()
+    said = box.locator(".instrument-said").first
+    before = said.inner_text()
+    slider = sliders.nth(knob)
+    end = "min" if slider.input_value() == slider.get_attribute("max") else "max"
+    slider.fill(slider.get_attribute(end))
+    expect(said).not_to_have_text(before)

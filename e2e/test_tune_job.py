@@ -10,7 +10,7 @@ from random import Random
 import pytest
 from playwright.sync_api import expect
 
-from e2e.conftest import REAL_MS, heard, phase, quiet, train_tiny
+from e2e.conftest import REAL_MS, heard, open_again, quiet, train_tiny
 
 pytestmark = pytest.mark.slow
 
@@ -28,12 +28,7 @@ def trained(page) -> None:
 
 def opened(page) -> None:
     """Another day: the run is opened; its adapters are in the list, none of them on."""
-    page.reload()
-    page.wait_for_selector("#engine.ready")
-    page.click("#tab-runs")
-    quiet(page)
-    page.locator("#runs-list li").first.get_by_role("button", name="Open").click()
-    phase(page, "ended")
+    open_again(page)
     page.click("#tab-tune")
     quiet(page)
     assert page.is_checked("#adapter-none")

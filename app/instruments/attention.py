@@ -58,13 +58,7 @@ def build(place, settings):
             words += " Without the mask " + draw.percent(ahead) + " of what it takes comes from words after it, the answer among them."
         say(words)
 
-    def set_(name):
-        def moved(value):
-            now[name] = value
-            show()
-
-        return moved
-
+    set_ = draw.setter(now, show)
     draw.knob(place, "Word that looks", 0, 5, 1, 5, set_("row"), lambda value: str(int(value) + 1) + " " + WORDS[int(value)])
     draw.knob(place, "Same word", -4, 8, 0.5, 3, set_("same"))
     draw.knob(place, "Place before", -4, 8, 0.5, 0, set_("before"))

@@ -68,13 +68,7 @@ def build(place, settings):
                 passed.append(candidate[0])
         say("Promoted: " + ("; ".join(passed) if passed else "none of the three") + ". All figures are nats, from the cells above.")
 
-    def set_(name):
-        def moved(value):
-            bounds[name] = value
-            show()
-
-        return moved
-
+    set_ = draw.setter(bounds, show)
     for name, label, low, high, step, usual, _ in BOUNDS:
         draw.knob(place, label, low, high, step, usual, set_(name), lambda value: fmt.fixed(value, 2))
     show()

@@ -55,13 +55,7 @@ def build(place, settings):
 
         return moved
 
-    def set_(name):
-        def moved(value):
-            learned[name] = value
-            show()
-
-        return moved
-
+    set_ = draw.setter(learned, show)
     for at in range(4):
         draw.knob(place, "Number " + str(at + 1), -8, 8, 0.5, now[at], number(at))
     draw.knob(place, "Gain", 0, 3, 0.1, 1, set_("gain"))

@@ -79,13 +79,7 @@ def build(place, settings):
             words += " That is no saving any more."
         say(words)
 
-    def set_(name):
-        def moved(value):
-            now[name] = value
-            show()
-
-        return moved
-
+    set_ = draw.setter(now, show)
     draw.knob(place, "Rank", 1, 12, 1, 2, set_("rank"))
     draw.knob(place, "Width of the matrix", 0, len(WIDTHS) - 1, 1, 1, set_("width"), lambda value: str(WIDTHS[int(value)]))
     show()

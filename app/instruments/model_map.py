@@ -80,13 +80,7 @@ def build(place, settings):
                 box.setAttribute("class", "node lit" if part == name else "node")
         say(grouped(total) + " weights in all. " + name + ": " + grouped(count) + ". " + what)
 
-    def set_(name):
-        def moved(value):
-            now[name] = value
-            show()
-
-        return moved
-
+    set_ = draw.setter(now, show)
     draw.knob(place, "Part", 0, 5, 1, 3, set_("part"), lambda value: PARTS[int(value)])
     draw.knob(place, "Layers", 1, 24, 1, layers, set_("layers"))
     draw.knob(place, "Channels", 0, len(WIDTHS) - 1, 1, now["channels"], set_("channels"), lambda value: str(WIDTHS[int(value)]))

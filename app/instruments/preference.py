@@ -43,13 +43,7 @@ def build(place, settings):
             words += "As at the start: the logarithm of 2."
         say(words)
 
-    def set_(name):
-        def moved(value):
-            now[name] = value
-            show()
-
-        return moved
-
+    set_ = draw.setter(now, show)
     draw.knob(place, "Chosen, nats gained", -6, 1, 0.1, 0, set_("chosen"))
     draw.knob(place, "Rejected, nats gained", -9, 1, 0.1, 0, set_("rejected"))
     draw.knob(place, "Beta", 0.05, 1, 0.05, 0.1, set_("beta"))

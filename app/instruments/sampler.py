@@ -37,13 +37,7 @@ def build(place, settings):
         kept = [name for (name, _), share in zip(LETTERS, found) if share > 0]
         say(str(len(kept)) + " letters may be drawn: " + " ".join(kept) + ".")
 
-    def set_(name):
-        def moved(value):
-            now[name] = value
-            show()
-
-        return moved
-
+    set_ = draw.setter(now, show)
     draw.knob(place, "Temperature", 0.1, 3, 0.1, 1, set_("temperature"))
     draw.knob(place, "Top-k", 0, 8, 1, 0, set_("top_k"), lambda value: "off" if value == 0 else str(int(value)))
     draw.knob(place, "Top-p", 0.1, 1, 0.05, 1, set_("top_p"), lambda value: "off" if value >= 1 else draw.plain(round(value, 2)))

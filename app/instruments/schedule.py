@@ -76,13 +76,7 @@ def build(place, settings):
         else:
             say(words + "About right.")
 
-    def set_(name):
-        def moved(value):
-            now[name] = value
-            show()
-
-        return moved
-
+    set_ = draw.setter(now, show)
     draw.knob(place, "Peak", 0, len(PEAKS) - 1, 1, 3, set_("peak"), lambda value: draw.plain(PEAKS[int(value)]))
     draw.knob(place, "Warm-up", 0, 100, 5, 20, set_("warmup"))
     draw.knob(place, "Floor", 0, 1, 0.1, 0.1, set_("floor"), lambda value: draw.percent(value))

@@ -47,6 +47,19 @@ def knob(place, label, low, high, step, value, changed, shown=None):
     return slider
 
 
+def setter(state, show):
+    """A function of a name, giving what a knob calls to put its value there and show it."""
+
+    def of(name):
+        def moved(value):
+            state[name] = value
+            show()
+
+        return moved
+
+    return of
+
+
 def plain(number):
     """A number in at most three digits after the point."""
     return fmt.significant(number, 3) if number != int(number) else str(int(number))

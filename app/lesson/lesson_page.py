@@ -126,13 +126,8 @@ def _scratch():
     el("lesson").focus()
 
 
-def _plain(page):
-    """A page that is no lesson: How fast."""
-    el("view-learn").classList.add("reading")
-    place = el("lesson")
-    empty(place)
-    builder = lesson_nodes.Builder(page, None)
-    place.appendChild(make("h1", page["title"]))
+def _fill(place, builder, page):
+    """The lead and the sections of a lesson or a page."""
     lead = make("div", cls="lead")
     builder.fill(lead, page["lead"])
     place.appendChild(lead)
@@ -141,6 +136,16 @@ def _plain(page):
         part.appendChild(make("h2", section["title"]))
         builder.fill(part, section["body"])
         place.appendChild(part)
+
+
+def _plain(page):
+    """A page that is no lesson: How fast."""
+    el("view-learn").classList.add("reading")
+    place = el("lesson")
+    empty(place)
+    builder = lesson_nodes.Builder(page, None)
+    place.appendChild(make("h1", page["title"]))
+    _fill(place, builder, page)
     _list()
     el("lesson").focus()
     bridge.learn.top("lesson")
@@ -184,14 +189,7 @@ def _build(lesson):
     builder = lesson_nodes.Builder(lesson, finished)
     place.appendChild(make("p", "Lesson " + str(lesson["number"]) + " of " + str(len(_state["index"])), "hint"))
     place.appendChild(make("h1", lesson["title"], id="lesson-title"))
-    lead = make("div", cls="lead")
-    builder.fill(lead, lesson["lead"])
-    place.appendChild(lead)
-    for section in lesson["sections"]:
-        part = make("section")
-        part.appendChild(make("h2", section["title"]))
-        builder.fill(part, section["body"])
-        place.appendChild(part)
+    _fill(place, builder, lesson)
     for made in builder.cells:
         made.mount()
     place.appendChild(done)
