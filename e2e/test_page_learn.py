@@ -135,7 +135,7 @@ def test_from_landing_to_a_falling_loss_to_the_first_lesson(open_page):
 NAMES = ("attention", "supporting-cast", "training", "lora", "answers-and-preferences", "continual-learning", "whole-model")
 
 
-@pytest.mark.parametrize(("name", "knob"), [("sampling", 1), *((name, 0) for name in NAMES)])
+@pytest.mark.parametrize(("name", "knob"), [("sampling", 2), *((name, 0) for name in NAMES)])
 def test_a_knob_changes_what_an_instrument_says(open_page, name, knob):
     """The line in words, not only the knob's own value: a handler that fails would leave it as it was."""
     page = open_page(fake={}, path=f"#learn/{name}")
