@@ -26,7 +26,7 @@ from tools.shell import BuildError, run, say
 # PyScript's parts that only its own editor, terminal and game widgets load.
 UNUSED = ("xterm", "py-editor", "py-game", "donkey", "service-worker")
 # Fetched behind the page; all else is its shell, which the service worker wants before anything works.
-RUNTIME = ("pyodide-", "posttrainllm.zip", "shakespeare.txt", "engine/engine-threads64", "learn/", "lesson/", "instruments/", "pyscript/codemirror", "codemirror.mjs")
+RUNTIME = ("pyodide-", "posttrainllm.zip", "shakespeare.txt", "engine/engine-threads64", "learn/", "lesson/", "instruments/", "pyscript/codemirror", "codemirror.mjs", "licences.txt", "sbom.json")
 HEADERS = """/*
   Cross-Origin-Opener-Policy: same-origin
   Cross-Origin-Embedder-Policy: require-corp
