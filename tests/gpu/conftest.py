@@ -9,7 +9,7 @@ from .hosts import close_machine, open_machine
 os.environ.setdefault("LP_NATIVE_VECTOR_WIDTH", "128")  # lavapipe compiles for four floats in half the time of eight
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def quick_tiles():
     """The smallest tile for every matmul: a CPU's driver compiles the others for seconds each. They have their own tests."""
     from posttrainllm.backends.gpu import tiles

@@ -84,8 +84,10 @@ def test_a_save_in_mid_run_goes_on_as_if_nothing_had_happened(open_gpu, tmp_path
     assert resumed.batches.cursor == straight.batches.cursor
 
 
-def test_a_number_that_is_not_finite_ends_the_run_with_the_weights_before_it(open_gpu):
-    """Steps behind the bad one were sent already: they must change nothing, and the data goes back to before it."""
+def test_a_number_that_is_not_finite_ends_the_run_with_the_weights_before_it(open_gpu, monkeypatch):
+    """Steps behind the bad one were sent already: they must change nothing, and the data goes back to before it. (Without room for a copy
+    to go back to.)"""
+    monkeypatch.setattr("posttrainllm.train.guard.MOST_COPY_BYTES", 0)
     trainer, judge = trainer_on(open_gpu()), trainer_on(open_gpu())
     for _ in range(9):
         judge.train_step()
@@ -107,6 +109,27 @@ def test_a_number_that_is_not_finite_ends_the_run_with_the_weights_before_it(ope
     for _ in range(3):
         judge.train_step()
     assert trainer.model.weights_sha256() == judge.model.weights_sha256(), "it goes on where it stood"
+
+
+def test_trouble_brings_it_back_to_the_copy_and_on(open_gpu):
+    """With steps under way: the state of the last good evaluation is put back bit for bit, and the run goes on from it at half the rate."""
+    trainer, judge = trainer_on(open_gpu()), trainer_on(open_gpu())
+    start, cursor, rate = judge.model.weights_sha256(), judge.batches.cursor, judge.settings["learning_rate"]
+    running, back = trainer.run(30), []
+    while trainer.step < 9:
+        next(running)
+    now(trainer.settle())
+    trainer.model.machine.upload(address(DLOSS), struct.pack("<f", math.nan))
+    for report in running:
+        if report.event == "rolledback":
+            back.append(report)
+            assert (trainer.step, trainer.model.weights_sha256(), trainer.batches.cursor) == (0, start, cursor)
+            trainer.model.machine.upload(address(DLOSS), struct.pack("<f", 1.0))
+    assert [(each.step, each.goes_on) for each in back] == [(0, True)] and trainer.settings["learning_rate"] == rate / 2
+    assert report.reason == "finished" and trainer.step == 30
+    judge.settings["learning_rate"] = rate / 2
+    list(judge.run(30))
+    assert trainer.model.weights_sha256() == judge.model.weights_sha256()
 
 
 def test_pausing_waits_for_what_is_under_way(open_gpu):
